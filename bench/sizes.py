@@ -49,9 +49,9 @@ def layers_of(saved: IO[bytes]) -> Iterator[tuple[int, int]]:
             yield unpacked, compressed + (len(packing.flush()) if opening is None else 0)
 
 
-def weigh(engine: Engine, request: str) -> dict[str, Any]:
+def weigh(engine: Engine, request: str, site: str) -> dict[str, Any]:
     """The sizes of the image of a request, which is built, if only from the cache."""
-    argv = [sys.executable, str(ROOT / "tasks.py"), "build", request, "--json"]
+    argv = [sys.executable, str(ROOT / "tasks.py"), "build", request, "--json", *(["--site", site] if site else [])]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - argv is ours
     if done.returncode:
         raise SystemExit(f"{request}: {done.stdout}")
@@ -71,12 +71,13 @@ def main() -> None:
     """Build, weigh, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("requests", nargs="*", default=LINES, help=f"in one word each (default: {' '.join(LINES)})")
+    parser.add_argument("--site", default="", help="a site file, where archives are in a folder of this machine")
     words = parser.parse_args()
     engine = connect(say=say)
     before = measured("sizes")
     found = dict(before.values) if before is not None else {}
     for request in words.requests:
-        found[request] = weigh(engine, request)
+        found[request] = weigh(engine, request, words.site)
         each = found[request]
         print(f"{request}: {each['image']}: {size(each['unpacked'])} unpacked, {size(each['compressed'])} compressed")
         keep("sizes", found, engine)

@@ -1,5 +1,7 @@
 """The twin of the line of CUDA 11.3 on Debian 11: all is real but PyTorch's own wheel, which no package index has.
 
+What stands in for it is torch 1.13.1 of the package index, built for CUDA 11.7, under the other name.
+
     python -m tests.twin.cuda11 FOLDER --archives ARCHIVES
     ./invoke prove pytorch/cu113 --twin --catalog FOLDER/catalog --site FOLDER/trainwright.toml
 
@@ -23,10 +25,16 @@ from trainwright.core.paths import images_dir, templates_dir
 
 LINE = "pytorch/cu113"
 VERSION, CUDA, FILE = "1.12.1", "11.3", "torch-1.12.1+cu113-cp39-cp39-linux_x86_64.whl"
-# The runtime of CUDA 11 under the name that PyTorch's own wheel has for it. The stand-in's own code uses that of
-# CUDA 10.2 beside it.
-RUNTIME = ("nvidia-cuda-runtime-cu11", "11.7.99", "nvidia/cuda_runtime/lib/libcudart.so.11.0")
-INSIDE = "torch/lib/libcudart-a7b20f20.so.11.0"
+# The first release whose wheel in the package index is for CUDA 11, and what that requires: the libraries that
+# PyTorch's own wheel has inside. Its runtime has a hash in its name there.
+NEWER = "1.13.1"
+LIBRARIES = {
+    "nvidia-cuda-runtime-cu11": "11.7.99",
+    "nvidia-cublas-cu11": "11.10.3.66",
+    "nvidia-cudnn-cu11": "8.5.0.96",
+    "nvidia-cuda-nvrtc-cu11": "11.7.99",
+}
+HASHED = {"libcudart.so.11.0": "libcudart-a7b20f20.so.11.0"}
 
 
 def make(folder: Path, archives: Path) -> Path:
@@ -44,10 +52,12 @@ def make(folder: Path, archives: Path) -> Path:
         each.mkdir(parents=True)
     for archive in sorted(archives.glob("*.tar.gz")):
         shutil.copy2(archive, mirror)
-    name, version, path = RUNTIME
-    with zipfile.ZipFile(from_index(name, version, wheels)) as wheel:
-        runtime = wheel.read(path)
-    relabel_torch(from_index("torch", VERSION, wheels), mirror / FILE, f"{VERSION}+cu113", CUDA, {INSIDE: runtime})
+    inside = {}
+    for name, version in LIBRARIES.items():
+        with zipfile.ZipFile(from_index(name, version, wheels)) as wheel:
+            for path in (Path(each) for each in wheel.namelist() if ".so" in each):
+                inside[f"torch/lib/{HASHED.get(path.name, path.name)}"] = wheel.read(str(path))
+    relabel_torch(from_index("torch", NEWER, wheels), mirror / FILE, f"{VERSION}+cu113", CUDA, inside)
     shutil.rmtree(wheels)
     shutil.copytree(images_dir() / LINE, folder / "catalog/images" / LINE)
     _component(folder / "catalog/templates/components/pytorch", sha256_of(mirror / FILE))
@@ -71,4 +81,4 @@ if __name__ == "__main__":
     words.add_argument("folder", type=Path)
     words.add_argument("--archives", type=Path, required=True)
     made = make(**vars(words.parse_args()))
-    print(f"{made}  the wheel of the package index, which is built for CUDA 10.2, relabelled")
+    print(f"{made}  the wheel of torch {NEWER} of the package index with what it requires inside, relabelled")

@@ -1,7 +1,8 @@
-"""Wheels of the package index, built for CUDA 10.2, relabelled as those for CUDA 11.3 that AWS built."""
+"""Wheels of the package index, relabelled as those for CUDA 11.3 that AWS or PyTorch built."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ def relabel_torch(source: Path, target: Path, version: str, cuda: str, more: Map
     """Copy a wheel of torch under another local version and CUDA version; what else is compiled in it stays as it is.
 
     Args:
-        source: the wheel, of the same version without its local part.
+        source: the wheel, of the same version without its local part, or of a newer one.
         target: the new wheel, whose name must hold ``version``.
         version: such as ``1.10.2+cu113``.
         cuda: what ``torch.version.cuda`` is to say.
@@ -57,7 +58,9 @@ def _rewrite(source: Path, target: Path, version: str, changes: Mapping[str, byt
         changed = dict(changes) | {path.replace(old, new): wheel.read(path) for path in about}
         metadata, said_version = changed[f"{new}/METADATA"], f"\nVersion: {plain}\n".encode()
         assert metadata.count(said_version) == 1
-        changed[f"{new}/METADATA"] = metadata.replace(said_version, f"\nVersion: {version}\n".encode())
+        metadata = metadata.replace(said_version, f"\nVersion: {version}\n".encode())
+        # Neither AWS's wheel nor PyTorch's own requires CUDA: it is in the image, or in the wheel.
+        changed[f"{new}/METADATA"] = re.sub(rb"(?m)^Requires-Dist: nvidia-.*\n", b"", metadata)
         rows = wheel.read(f"{old}/RECORD").decode().splitlines(keepends=True)
         kept = [row for row in rows if not row.startswith((f"{old}/", *(f"{path}," for path in changes)))]
         record = "".join(kept) + "".join(record_row(path, content) for path, content in sorted(changed.items()))
