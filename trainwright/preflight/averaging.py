@@ -19,7 +19,15 @@ PAST = Rule(
     "the reduction, and the backward after it does it; what is added to the gradients later stays in the process",
     remedy="Call the wrapper, model(batch), in training; synchronise at the last of the accumulated batches.",
 )
-RULES = (PAST,)
+NO_SYNC = Rule(
+    code="TW438",
+    severity="note",
+    title="no_sync is around backward alone, so that the gradients of every batch are averaged all the same",
+    source="PyTorch's documentation of DistributedDataParallel.no_sync: the forward pass belongs inside of it, too, or "
+    "gradients will still be synchronised",
+    remedy="with model.no_sync(): loss = …model(batch)…; loss.backward()",
+)
+RULES = (PAST, NO_SYNC)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
@@ -29,6 +37,27 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _inner_forward(code)
     yield from _first_of_several(code)
+    yield from _backward_alone(code)
+
+
+def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a backward within no_sync whose forward passes of the wrapper were all before it."""
+    for event in code.ran("backward", live=True):
+        if not event.loops or not any("no_sync" in name for name in event.contexts):
+            continue
+        forwards = [
+            e
+            for e in code.events
+            if e.order < event.order
+            and e.loops[-1:] == event.loops[-1:]
+            and "wrapped-out" in e.result.tags
+            and not any("out" in value.tags for value in (*e.args, *e.keywords.values()))
+            and (e.receiver is None or "out" not in e.receiver.tags)
+        ]
+        if forwards and not any("no_sync" in name for e in forwards for name in e.contexts):
+            what = f"`{ast.unparse(event.node)[:50]}`, but the forward pass in line {forwards[-1].line} is outside"
+            yield at(NO_SYNC, (event.module, event.node), what)
+            return
 
 
 def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:

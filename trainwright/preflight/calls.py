@@ -19,6 +19,8 @@ WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
 # A condition that holds in every job on GPUs.
 _HAS_GPU = re.compile(r"cuda|gpu", re.I)
+# What gets a function, and does not call it.
+_KEEPS = ("functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
@@ -126,7 +128,7 @@ class Calls:
         if event.role == "collective" or _JOINS.search(event.last):
             # All processes have the same afterwards, in place or as the result.
             for value in (*args, *keywords.values(), event.result):
-                value.tags -= {"own"}
+                value.tags -= {"own", "uneven"}
                 value.tags |= {"agreed"} if event.last in ("broadcast_object_list", "broadcast") else set()
         return event.result
 
@@ -162,7 +164,7 @@ class Calls:
         spawns = event.last in ("spawn", "start_processes", "launch", "_spawn")
         for value in [*event.args, *event.keywords.values()]:
             if value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef):
-                if event.name in ("functools.partial", "isinstance", "setattr") and not spawns:
+                if event.name in _KEEPS and not spawns:
                     continue
                 given = event.arg("args", 1)
                 rest = list(given.items) if given is not None and given.items is not None else []
@@ -239,6 +241,9 @@ class Calls:
                     base.attrs = {}
                 if any(guard.kind == "own" for guard in self.guards) and value.code is None:
                     value = value.with_tags("own")
+                if value.sure and target.attr in self.module.counted:
+                    value = value.with_tags()
+                    value.sure = False
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
             case ast.Subscript():

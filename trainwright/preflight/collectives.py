@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import OF_RANK, Event, Guard
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import at, qualified
 from trainwright.preflight.values import Code
 
 DEADLOCK = Rule(
@@ -31,6 +32,7 @@ ONE_UPDATE = Rule(
 RULES = (DEADLOCK, ONE_UPDATE)
 _HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
 # Communication between two processes, and groups of some of them, are made for some ranks only.
+_LIBRARIES = ("transformers.", "lightning.", "pytorch_lightning.", "tensorflow.", "keras.")
 _SHARDED = {"fsdp", "deepspeed", "smp"}
 
 
@@ -50,7 +52,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         what = collective(event)
         guard = event.by_rank if what else None
-        if guard is None or event.detached or event.under("error") or "group" in event.keywords:
+        if guard is None or (event.detached and not _hook(event)) or event.under("error") or "group" in event.keywords:
             continue
         place = (event.module.name, event.line)
         if place in reported or _answered(code, event, guard):
@@ -60,12 +62,23 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
 
 
+def _hook(event: Event) -> bool:
+    """Return whether a call is in a method that a library makes in every process: ``on_epoch_end`` of a callback."""
+    outer = event.stack[0] if event.stack else None
+    around = outer.module.parents.get(outer.node) if outer is not None else None
+    if outer is None or not isinstance(around, ast.ClassDef) or not re.match("on_|training_|validation_", outer.name):
+        return False
+    bases = [qualified(outer.module, base) for base in around.bases]
+    return any(base.startswith(_LIBRARIES) and base.endswith(("Callback", "LightningModule")) for base in bases)
+
+
 def collective(event: Event) -> str:
     """Return how to name a call that every process has to make; nothing if it is another."""
     if event.role == "collective":
         if event.name.startswith("torch_xla") and event.last == "save" and event.arg("master_only") is not None:
             return ""
-        if event.last in ("save_checkpoint", "resume_from_checkpoint") and "modelparallel" not in event.name:
+        owned = "modelparallel" in event.name or "lightning" in event.name
+        if event.last in ("save_checkpoint", "resume_from_checkpoint") and not owned:
             return ""
         return f"{event.name.rpartition('.')[0].rpartition('.')[2] or '?'}.{event.last}"
     if (DDP.search(event.name) or FSDP.search(event.name)) and not event.name.startswith("script."):
@@ -95,6 +108,8 @@ def collective(event: Event) -> str:
         return f"DeepSpeed's {event.last}"
     if event.last == "get_model_state_dict" and event.name.startswith("torch.distributed"):
         return event.last
+    if event.last in ("save", "load") and event.name.startswith("lightning") and ".Fabric." in event.name:
+        return f"Fabric's {event.last}"
     if event.name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.load"):
         return event.name
     if (

@@ -114,7 +114,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         if isinstance(op, ast.Gt | ast.NotEq):
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
-    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own"})
+    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own", "cpu-tensor", "on-device"})
 
 
 def _model(value: Value) -> bool:

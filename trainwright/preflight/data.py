@@ -9,6 +9,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
 
 XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
 SAMPLER_DOCS = "PyTorch's documentation of torch.utils.data"
@@ -113,6 +114,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         trains = code.torch_xla and code.xla_distributed and loaders and code.backwards and not code.managed
         if trains and not code.mentions("MpDeviceLoader", "ParallelLoader", "use_spmd"):
             yield _at(NO_DEVICE_LOADER, loaders[0], "DataLoader without MpDeviceLoader")
+        elif trains:
+            yield from _left_on_cpu(code)
     else:
         yield from _shuffled(loaders)
     if code.smp and code.imports("smdistributed.modelparallel.torch") is not None:
@@ -134,6 +137,20 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
     return at(rule, (event.module, event.node), message)
+
+
+def _left_on_cpu(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a training loop over the loader itself, where nothing in the loop moves its batches."""
+    for event in code.ran("backward", live=True):
+        value = code.iterated(event.loops[-1]) if event.loops else None
+        while value is not None and not value.made and value.of is not None:
+            value = value.of  # enumerate(loader)
+        if value is None or not value.made_by("DataLoader") or code.mentions("use_spmd"):
+            continue
+        if not any(e.loops[-1:] == event.loops[-1:] for e in code.ran("to", "send_cpu_data_to_device", "cuda")):
+            what = f"the loop in line {getattr(event.loops[-1], 'lineno', 0)} goes over the DataLoader itself"
+            yield _at(NO_DEVICE_LOADER, event, f"{what}, whose batches stay on the CPU")
+            return
 
 
 def _padding(code: ScriptFacts) -> Iterator[Finding]:
@@ -212,7 +229,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         alone = count is None and rank is None and event.name.startswith("torch.")
         if alone and code.several and code.horovod and code.group is None and not any(code.roles("group")):
             what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
-        elif not what and (count is None or "world" in count.tags) and _tensor_parallel(code):
+        elif not what and (count is None or _whole(count, code.launch.processes)) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
         whole = count is not None and count.single() == 1  # one share: all of the data, as for an evaluation
         fixed = rank is not None and isinstance(rank.single(), int) and not rank.tags and not whole
@@ -221,6 +238,12 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         if what:
             yield _at(WRONG_SHARE, event, what)
             return
+
+
+def _whole(count: Value, processes: int | None) -> bool:
+    """Return whether a number is that of all processes, not of groups of them."""
+    number = count.single()
+    return "world" in count.tags and "part" not in count.tags and (number is ... or number == processes)
 
 
 def _tensor_parallel(code: ScriptFacts) -> bool:
@@ -251,7 +274,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         if shuffle is not None and shuffle.single() is False:
             continue
         seed = event.arg("seed", 4)
-        if seed is not None and seed.single() is ...:
+        if seed is not None and (seed.single() is ... or "counted" in seed.tags):
             continue  # a seed of its own for each part or epoch
         if not code.mentions("set_epoch") and _epochs(code) and _training(event):
             yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")

@@ -219,10 +219,10 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
         if rank is not None and literal and _plain_number(rank) and (by_launcher or event.stack):
             if by_launcher or (code.spawns is not None and code.several_per_host):
                 what = f"rank={rank.single()} in every process"
+        elif code.several_hosts and (local := _of_one_host(code, rank, size)):
+            what = local
         elif code.spawns is not None:
             continue
-        elif rank is not None and code.several_hosts and "local_rank" in rank.tags and "rank" not in rank.tags:
-            what = "the local rank as rank: it is the same on every host"
         elif size is not None and by_launcher and _wrong_size(code, size):
             what = f"world_size={size.single()}, but the job has {code.launch.processes} processes"
         elif method is not None and code.several_hosts:
@@ -235,6 +235,15 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
         if what:
             yield at(GROUP_PLACE, (event.module, event.node), what)
             return
+
+
+def _of_one_host(code: ScriptFacts, rank: Value | None, size: Value | None) -> str:
+    """Return what is wrong with a rank or size that counts the processes of one host."""
+    if code.spawns is not None and size is not None and "gpus" in size.tags and not size.tags & {"world", "flag"}:
+        return "the GPUs of one host as world_size, but the job has several hosts"
+    if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
+        return "the local rank as rank: it is the same on every host"
+    return ""
 
 
 def _plain_number(value: Value) -> bool:
@@ -335,8 +344,23 @@ def _scaled(code: ScriptFacts) -> bool:
     return False
 
 
+def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a warm-up that ends at the rate of one process, where the optimizer got that of all."""
+    if not code.horovod or not code.several:
+        return
+    rates = [e.arg("learning_rate", 0) or e.arg("lr") for e in code.events if ".optimizers." in e.name]
+    for event in code.ran("LearningRateWarmupCallback", live=True):
+        rate = event.arg("initial_lr")
+        known = rate is not None and (rate.tags or rate.constants is not None) and "world" not in rate.tags
+        if known and any(given is not None and "world" in given.tags for given in rates):
+            what = f"`{ast.unparse(event.node)[:60]}` ends at the rate of one process; the optimizer has that of all"
+            yield at(LEARNING_RATE, (event.module, event.node), what, severity="warning")
+            return
+
+
 def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
     """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
+    yield from _warmed_up(code)
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return

@@ -9,6 +9,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.argparse_values import names_of
 from trainwright.preflight.call import Call
+from trainwright.preflight.distributed import GROUP_PLACE
 from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
 from trainwright.preflight.events import Event
 from trainwright.preflight.reader import Module
@@ -171,9 +172,12 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
     plain = isinstance(value, ast.Constant) or (name == "TF_CONFIG" and isinstance(value, ast.Call))
     if name in PLACE and plain and not conditions(module, node):
         launched = code.launcher in ("torchrun", "smddp", "mpi")
-        if code.spawns is not None and not launched:
-            return  # a script that starts its own processes on one host must set the address
         hosts = code.job.hosts if code.job else 1
+        if code.spawns is not None and not launched:
+            # A script that starts its own processes must set the address: on one host, any name of it.
+            if hosts > 1 and isinstance(value, ast.Constant) and value.value in ("localhost", "127.0.0.1"):
+                yield at(GROUP_PLACE, (module, node), f"{name}={value.value!r}: each host would meet only itself")
+            return
         severe: Severity | None = "error" if launched and hosts > 1 and name != "MASTER_PORT" else None
         if name == "MASTER_PORT" and "MASTER_ADDR" in _set_by_script(code):
             return  # the address says it

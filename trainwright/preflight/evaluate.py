@@ -201,6 +201,8 @@ class Evaluator(Calls):
         no = self.value(node.orelse, scope)
         self.guards = before
         joined = chosen((yes, no), self.made_since(start))
+        if test.tags & {"zero:rank", "nonzero:rank", "zero:local", "nonzero:local"} and yes is not no:
+            joined = joined.with_tags("uneven")
         if "zero:rank" in test.tags and no.single() in (None, False):
             return joined.with_tags("only-one")
         if test.tags & {"zero:rank", "nonzero:rank", "by-rank"} and yes is not no:
@@ -231,9 +233,11 @@ class Evaluator(Calls):
             identity = frozenset({"local_rank"})
         elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
             identity = frozenset({"host_rank"})
-        flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss"})
-        if not flows & {"out", "on-device"}:
+        flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss", "uneven"})
+        if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
             flows |= (left.tags | right.tags) & {"cpu-tensor"}
+        if isinstance(node.op, ast.Div | ast.FloorDiv):
+            flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):

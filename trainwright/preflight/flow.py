@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from trainwright.preflight.conditions import as_test, returned, sides
-from trainwright.preflight.events import Event, Exit, Guard, JobStart
+from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function
@@ -228,17 +228,28 @@ class Interpreter(Functions):
             for name, value in after.items():
                 there = scope.names.get(name)
                 joined = value if there is None else chosen((value, there), made)
-                if there is not None and "agreed" in joined.tags and joined is not value and joined is not there:
-                    joined.tags -= {"only-one", "own", "by-rank", "random", "zero:rank", "nonzero:rank"}
-                elif joined is not value and joined is not there and yes.kind in ("one", "others"):
-                    # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
-                    only = there if yes.kind == "one" else value
-                    if only is not None and (only.may_be(None) or only.may_be(False)) and only.single() is not ...:
-                        joined.tags |= {"only-one"}
-                elif yes.kind == "own" and joined is not value and joined is not there:
-                    joined.tags |= {"own"}
+                if joined is not value and joined is not there and there is not None:
+                    self._told_apart(joined, value, there, yes)
                 scope.names[name] = joined
         return ended and else_ended
+
+    @staticmethod
+    def _told_apart(joined: Value, value: Value, other: Value, test: Guard) -> None:
+        """Note of a name that has one of two values after a condition how processes differ in it."""
+        if "agreed" in joined.tags:
+            joined.tags -= {"only-one", "own", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
+        elif test.kind in OF_RANK:
+            joined.tags |= {"uneven"}
+            # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
+            only = other if test.kind == "one" else value
+            if (
+                test.kind in ("one", "others")
+                and (only.may_be(None) or only.may_be(False))
+                and only.single() is not ...
+            ):
+                joined.tags |= {"only-one"}
+        elif test.kind == "own":
+            joined.tags |= {"own"}
 
     def _branch(self, body: Sequence[ast.stmt], scope: Scope, guard: Guard) -> bool:
         before = self.guards
@@ -253,6 +264,7 @@ class Interpreter(Functions):
         before = self.loops
         self.loops = (*before, node)
         self.left.append([])
+        self._varies(node, scope)
         self.block(node.body, scope)
         for names in self.left.pop():
             for name, value in names.items():
@@ -261,11 +273,22 @@ class Interpreter(Functions):
         self.loops = before
         self.block(node.orelse, scope)
 
+    @staticmethod
+    def _varies(node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
+        """Let nothing be decided by what names are before a loop that sets them: ``step = 0``."""
+        for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}:
+            there = scope.names.get(name)
+            if there is not None and there.sure:
+                scope.names[name] = there.with_tags("counted")
+                scope.names[name].sure = False
+
     def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> bool:
         before = self.contexts
         for item in node.items:
             value = self.value(item.context_expr, scope)
             called = value.name or next(iter(sorted(value.made)), "")
+            if isinstance(item.context_expr, ast.IfExp):
+                called = ""  # one of two
             self.contexts = (*self.contexts, called or ast.unparse(item.context_expr)[:60])
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value, scope)

@@ -35,17 +35,29 @@ class Functions(Evaluator):
 
     def _define(self, node: Function, scope: Scope) -> Value:
         names = []
+        own = []
         for decorator in node.decorator_list:
             value = self.value(decorator, scope)
             called = value.name or next(iter(sorted(value.made)), "") or (value.code.name if value.code else "")
             names.append(called or ast.unparse(decorator)[:60])
             if value.code is not None and isinstance(value.code.node, Function):
                 names += _used_in(value.code)
+                own.append(value)
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
             self.value(default, scope)
         code = Code(self.module, node, scope, tuple(names))
         self.defined.append(code)
-        return Value(code=code)
+        function = Value(code=code)
+        for value in reversed(own):
+            function = self._decorated(value, function)
+        return function
+
+    def _decorated(self, decorator: Value, function: Value) -> Value:
+        """Return what a decorator of the script makes of a function, if that is another one: with a condition in it."""
+        assert decorator.code is not None
+        decorator.code.runs = 0  # each function gets a wrapper of its own
+        made = self.call_code(decorator.code, [function], {}, decorator.of)
+        return made if made.code is not None and isinstance(made.code.node, Function) else function
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> Value:
         bases = tuple(self.value(base, scope) for base in node.bases)
@@ -56,7 +68,8 @@ class Functions(Evaluator):
         self.block(node.body, inner)
         for name, member in inner.names.items():
             if member.code is not None and isinstance(member.code.node, Function) and not member.instance:
-                member.code.scope = scope
+                if member.code.node in node.body:  # not what a decorator made of it
+                    member.code.scope = scope
                 code.methods[name] = member.code
             else:
                 code.fields[name] = member

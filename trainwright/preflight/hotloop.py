@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
-from trainwright.preflight.saving import save_calls
+from trainwright.preflight.saves import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, TrainingStep, at, conditions, every_step, reachable
 from trainwright.preflight.values import Value

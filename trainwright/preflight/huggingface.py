@@ -50,7 +50,14 @@ FEWER_NODES = Rule(
     source="Lightning's documentation of Trainer: num_nodes defaults to 1; devices times nodes are the processes",
     remedy="pl.Trainer(devices=…, num_nodes=len(json.loads(os.environ['SM_HOSTS'])), strategy='ddp')",
 )
-RULES = (NOT_PREPARED, PLAIN_BACKWARD, ARGUMENTS, DEVICE_MAP, FEWER_NODES)
+WRAPPED_NAMES = Rule(
+    code="TW443",
+    severity="warning",
+    title="the model is saved with the names of its wrapper, so that the model itself cannot load it",
+    source="Accelerate's documentation, checkpoint and save a model: unwrap_model or get_state_dict before saving",
+    remedy="accelerator.save_model(model, folder), or torch.save(accelerator.unwrap_model(model).state_dict(), path)",
+)
+RULES = (NOT_PREPARED, PLAIN_BACKWARD, ARGUMENTS, DEVICE_MAP, FEWER_NODES, WRAPPED_NAMES)
 # Volta and Turing: no bfloat16.
 _NO_BF16 = ("ml.p3.", "ml.p3dn.", "ml.g4dn.", "ml.p2.")
 
@@ -96,15 +103,33 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
                 what = f"`{_text(loader)}`: accelerator.prepare divides the data of its DistributedSampler again"
                 yield _at(WRONG_SHARE, loader, what)
         yield from _own_loader(code, prepares)
+        yield from _gathered(code, prepares)
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):
         yield _at(PLAIN_BACKWARD, plain[0], f"`{_text(plain[0])}` instead of accelerator.backward(loss)")
+    yield from _wrapped_state(code)
     for event in code.ran("clip_grad_norm_", live=True):
         mixed = any(_says(e.arg("mixed_precision"), "fp16") for e in made)
         if event.name.startswith("torch.") and mixed and event.loops:
             yield _at(
                 PLAIN_BACKWARD, event, f"`{_text(event)}` clips scaled gradients; use accelerator.clip_grad_norm_"
             )
+
+
+def _wrapped_state(code: ScriptFacts) -> Iterator[Finding]:
+    """Report the final model saved with the names of its wrapper, which nothing in the script reads again."""
+    if not code.several or code.mentions("load_state_dict", "fsdp_plugin", "deepspeed_plugin"):
+        return
+    for event in code.ran("save", "save_file", live=True):
+        path = event.arg("f", 1) or event.arg("filename")
+        state = event.args[0] if event.args else None
+        if state is None or path is None or "root:model" not in path.tags or "state" not in state.tags:
+            continue
+        model = state.of.tags if state.of is not None else frozenset()
+        if {"accelerate", "model"} <= model and not model & {"fsdp", "deepspeed"}:
+            what = f"`{_text(event)}`: each name begins with `module.`; take accelerator.unwrap_model(model) first"
+            yield at(WRAPPED_NAMES, (event.module, event.node), what)
+            return
 
 
 def _says(value: Value | None, text: str) -> bool:
@@ -138,6 +163,22 @@ def _own_loader(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
         return
     if all(v.tags or v.made or v.code for v in handled) and not code.iterates_prepared():
         yield _at(NOT_PREPARED, loader, f"`{_text(loader)}` is not given to accelerator.prepare, as others are")
+
+
+def _gathered(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
+    """Report results that are gathered of a loader that was made before others were prepared, but was not itself."""
+    handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
+    known = all(v.tags or v.made or v.code for v in handled) and any("loader" in v.tags for v in handled)
+    for event in code.ran("gather", "gather_for_metrics", live=True):
+        value = code.iterated(event.loops[-1]) if event.loops and event.name.startswith("accelerate") else None
+        loader = code.loader(event.loops[-1]) if value is not None and "accelerate" not in value.tags else None
+        if not known or not code.several or loader is None or loader.detached or loader.order > prepares[-1].order:
+            continue
+        own = loader.arg("sampler", 3) is not None or any("sharded" in v.tags for v in loader.args)
+        if not own and not any(v is loader.result for v in handled):
+            what = f"`{_text(loader)}` is not given to accelerator.prepare: line {event.line} gathers every sample"
+            yield _at(NOT_PREPARED, loader, f"{what} once for each process")
+            return
 
 
 def _kind(event: Event, kind: str) -> bool:
@@ -201,7 +242,8 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             what = "fp16 and bf16 together"
         elif given.get("load_best_model_at_end") is True and not unknown and "**" not in event.keywords:
             what = ""
-            if evaluates != saved and (given.get("eval_steps") is None or saved == "no"):
+            told = "save_strategy" in given or given.get("eval_steps") is None
+            if evaluates != saved and told:
                 what = f"load_best_model_at_end with eval_strategy={evaluates!r} and save_strategy={saved!r}"
         if not what and given.get("bf16") is True and instance.startswith(_NO_BF16):
             what = f"bf16=True, but the GPUs of {instance} have no bfloat16"

@@ -130,6 +130,15 @@ _TRAINING_ARGUMENTS = {
     **_words("world", "world_size"),
     **_words("own-device", "device"),
 }
+# Lightning's documentation: save_checkpoint of a Trainer and these of Fabric are called in every process.
+_LIGHTNING = {
+    **_words("zero:rank", "is_global_zero"),
+    **_words("rank", "global_rank"),
+    **_words("local_rank", "local_rank"),
+    **_words("host_rank", "node_rank"),
+    **_words("world", "world_size"),
+    **_words("collective", *["save_checkpoint", "barrier", "all_gather", "all_reduce", "broadcast"]),
+}
 _MPI = {
     **_words("rank", "Get_rank", "rank"),
     **_words("world", "Get_size", "size"),
@@ -150,6 +159,8 @@ _PREFIXES: tuple[tuple[str, dict[str, str]], ...] = (
     ("transformers", _TRAINING_ARGUMENTS),
     ("trl", _TRAINING_ARGUMENTS),
     ("mpi4py", _MPI),
+    ("lightning", _LIGHTNING),
+    ("pytorch_lightning", _LIGHTNING),
 )
 _EXACT = {
     "torch.cuda.device_count": "gpus",

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
-from trainwright.preflight.huggingface import PLAIN_BACKWARD
+from trainwright.preflight.data import SPLITS
+from trainwright.preflight.huggingface import NOT_PREPARED, PLAIN_BACKWARD
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at, qualified
@@ -29,8 +30,24 @@ BY_HAND = Rule(
     "manual_backward and several optimizers raise an error",
     remedy="self.automatic_optimization = False in __init__",
 )
-RULES = (NO_GRAPH, BY_HAND)
+ONE_PROCESS = Rule(
+    code="TW439",
+    severity="error",
+    title="prepare_data sets what all processes read, but it runs in one of them",
+    source="Lightning's documentation of LightningDataModule, prepare_data: it is called in one process of each host; "
+    "do not assign state (self.x = y) in it",
+    remedy="Download and convert in prepare_data; assign in setup, which runs in every process.",
+)
+OWN_MONITOR = Rule(
+    code="TW440",
+    severity="warning",
+    title="checkpoints or stopping go by a value that is that of one process and its share of the data",
+    source="Lightning's documentation, logging: self.log reduces a value over the processes with sync_dist=True",
+    remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics',
+)
+RULES = (NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR)
 _PACKAGES = ("lightning", "pytorch_lightning")
+_CLASSES = ("LightningModule", "LightningDataModule")
 _DETACHES = ("detach", "item", "numpy", "tolist")
 
 
@@ -41,13 +58,70 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     manual = code.mentions("automatic_optimization")
     for module in code.modules:
         for node in module.nodes:
-            if isinstance(node, ast.ClassDef) and _is_lightning(module, node):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            if _is_lightning(module, node):
                 for step in (each for each in node.body if isinstance(each, Function)):
                     if step.name == "training_step" and not manual:
                         yield from _returned(module, step)
                         yield from _stepped(module, step)
+            if code.several:
+                yield from _set_once(module, node)
     yield from _fabric(code)
+    yield from _own_loader(code)
     yield from _reduced_by_one(code)
+    yield from _monitored(code)
+
+
+def _set_once(module: Module, node: ast.ClassDef) -> Iterator[Finding]:
+    """Report what only prepare_data assigns to ``self``, and another method reads."""
+    methods = [each for each in node.body if isinstance(each, Function)]
+    prepares = [each for each in methods if each.name == "prepare_data"]
+    if not prepares or not any(qualified(module, b).rpartition(".")[2] in _CLASSES for b in node.bases):
+        return
+    others = [each for method in methods if method.name != "prepare_data" for each in ast.walk(method)]
+    there = {_own(each) for each in others if isinstance(getattr(each, "ctx", None), ast.Store)}
+    there |= {
+        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    read = {_own(each) for each in others if isinstance(getattr(each, "ctx", None), ast.Load)}
+    for each in sorted(_inside(prepares[0]), key=lambda each: getattr(each, "lineno", 0)):
+        name = _own(each) if isinstance(getattr(each, "ctx", None), ast.Store) else ""
+        if name and name in read - there:
+            yield at(ONE_PROCESS, (module, each), f"`self.{name}` is assigned in prepare_data alone")
+            return
+
+
+def _own(node: ast.AST) -> str:
+    """Return ``x`` of ``self.x``."""
+    mine = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if mine and isinstance(node, ast.Attribute) else ""
+
+
+def _monitored(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``self.log`` of a validation's loss by which a callback decides, without ``sync_dist``."""
+    if not code.several or code.mentions_like("all_gather|all_reduce|reduce_"):
+        return
+    deciders = [e for e in code.ran("ModelCheckpoint", "EarlyStopping", live=True) if "lightning" in e.name]
+    monitored = {e.arg("monitor", 0 if e.last == "EarlyStopping" else 2): e.last for e in deciders}
+    named = {str(value.single()): last for value, last in monitored.items() if value is not None}
+    for module in code.modules:
+        for step in (n for n in module.nodes if isinstance(n, Function) and n.name == "validation_step"):
+            for call in (n for n in _inside(step) if isinstance(n, ast.Call)):
+                if ast.unparse(call.func) != "self.log" or len(call.args) < 2 or len(call.keywords) > len(_plain(call)):
+                    continue
+                name, value = call.args[0], call.args[1]
+                last = named.get(str(name.value)) if isinstance(name, ast.Constant) else None
+                # A metric of torchmetrics, such as self.accuracy, is reduced by itself.
+                if last is not None and "loss" in ast.unparse(name) and not isinstance(value, ast.Attribute):
+                    what = f"`{ast.unparse(call)[:50]}` without sync_dist, and {last} goes by it"
+                    yield at(OWN_MONITOR, (module, call), what)
+                    return
+
+
+def _plain(call: ast.Call) -> list[ast.keyword]:
+    """Return the options of a call, but what says how a value is reduced."""
+    return [each for each in call.keywords if each.arg not in (None, "sync_dist", "reduce_fx", "rank_zero_only")]
 
 
 def _is_lightning(module: Module, node: ast.ClassDef) -> bool:
@@ -118,6 +192,21 @@ def _fabric(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)[:50]}` instead of fabric.backward(loss)"
             yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity=severity)
             return
+
+
+def _own_loader(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a training loop over a loader that Fabric has not set up: it has no share, and stays on the CPU."""
+    made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(_PACKAGES)]
+    loader = code.training_loader() if made and code.ran("setup", "setup_module", live=True) else None
+    if loader is None or loader.detached or not code.several or code.mentions(*SPLITS):
+        return
+    if loader.arg("sampler", 3) is not None or any("sharded" in value.tags for value in loader.args):
+        return
+    given = [v for e in code.ran("setup_dataloaders", "_setup_dataloader") for v in (*e.args, *e.keywords.values())]
+    starred = any(not (v.tags or v.made) for v in given)
+    if not starred and not any(v is loader.result for v in given):
+        what = f"`{ast.unparse(loader.node)[:50]}` is not given to fabric.setup_dataloaders"
+        yield at(NOT_PREPARED, (loader.module, loader.node), what)
 
 
 def _reduced_by_one(code: ScriptFacts) -> Iterator[Finding]:

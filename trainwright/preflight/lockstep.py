@@ -314,6 +314,19 @@ def _callbacks(code: ScriptFacts) -> Iterator[Finding]:
         guard = event.by_rank
         if guard is not None and event.last != "ReduceLROnPlateau":
             yield at(LEFT, (event.module, event.node), f"{event.last} where {condition(guard)}; the others train on")
-        elif guard is None and not averaged:
-            what = f"{event.last} decides by the process's own metric, as there is no MetricAverageCallback"
+        elif guard is None and (not averaged or _averaged_later(code, event)):
+            why = "MetricAverageCallback comes after it" if averaged else "there is no MetricAverageCallback"
+            what = f"{event.last} decides by the process's own metric, as {why}"
             yield at(OWN_DECISION, (event.module, event.node), what)
+
+
+def _averaged_later(code: ScriptFacts, event: Event) -> bool:
+    """Return whether ``fit`` runs the callback that averages metrics after this one."""
+    for fit in code.ran("fit", "fit_generator", live=True):
+        given = fit.arg("callbacks")
+        items = (given.items or ()) if given is not None else ()
+        places = [place for place, each in enumerate(items) if each is event.result]
+        means = [place for place, each in enumerate(items) if each.made_by("MetricAverageCallback")]
+        if places and means and places[0] < means[0]:
+            return True
+    return False

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
+from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.known import FSDP
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -140,7 +140,8 @@ def _stale(code: ScriptFacts) -> Iterator[Finding]:
         if "optimizer" in e.result.tags and e.result.of is not None and e.result.made
     }
     for event in code.events:
-        replaced = event.args[0] if event.args and FSDP.search(event.name) else None
+        replaces = FSDP.search(event.name) or event.name == "torch.sagemaker.transform"
+        replaced = event.args[0] if event.args and replaces else None
         if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
             replaced = event.receiver
         before = made.get(id(replaced)) if replaced is not None else None
@@ -159,6 +160,7 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
     by_library = code.managed or code.smp or code.imports("deepspeed", "accelerate", "fairscale") is not None
     if optimizers and looped and not zeroes and not by_library and _defined(code):
         yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
+    yield from _dropped(code, looped, optimizers)
     for zero in code.ran("zero_grad"):
         if zero.detached or not zero.loops:
             continue
@@ -184,6 +186,42 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
                 f"backward in line {before[-1].line}, step in line {after[0].line}",
             )
             return
+
+
+def _dropped(code: ScriptFacts, backwards: list[Event], steps: list[Event]) -> Iterator[Finding]:
+    """Report gradients that are cleared for every batch, where only the step of each n-th one uses them."""
+    if code.managed or code.horovod or code.imports("deepspeed", "accelerate") is not None:
+        return
+    counted = [each_nth(step) for step in steps]
+    if not counted or any(not guards for guards in counted) or len({ast.unparse(s.node.func) for s in steps}) > 1:
+        return  # some step is for every batch, or of another optimizer
+    step, nth = steps[0], {guard.node for guards in counted for guard in guards}
+    for zero in code.ran("zero_grad", live=True):
+        added = [e for e in backwards if e.loops == zero.loops and not nth & {guard.node for guard in e.guards}]
+        apart = {g.node for g in zero.guards} - {g.node for g in step.guards}
+        if zero.loops == step.loops and added and not (apart or nth & {guard.node for guard in zero.guards}):
+            what = f"the gradients of every batch, but step in line {step.line} runs after some of them"
+            yield at(ZERO_EARLY, (zero.module, zero.node), f"`{ast.unparse(zero.node)[:50]}` clears {what}")
+            return
+
+
+def each_nth(step: Event) -> list[Guard]:
+    """Return the conditions by which a step runs after each n-th batch alone: ``(i + 1) % n == 0``."""
+    return [guard for guard in step.guards if _counts(_meant(step, guard.node))]
+
+
+def _meant(step: Event, node: ast.expr) -> ast.expr:
+    """Return the condition that a name stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
+    if not isinstance(node, ast.Name):
+        return node
+    given = [n.value for n in step.module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
+    return given[0] if len(given) == 1 else node
+
+
+def _counts(node: ast.expr) -> bool:
+    """Return whether a condition is true at each n-th step: ``(i + 1) % n == 0``."""
+    test = node.values[0] if isinstance(node, ast.BoolOp) else node
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)
 
 
 def _around(outer: Event, inner: Event) -> bool:

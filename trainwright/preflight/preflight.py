@@ -25,6 +25,7 @@ from trainwright.preflight import (
     devices,
     distributed,
     environment,
+    groups,
     hotloop,
     huggingface,
     lightning,
@@ -55,7 +56,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    *(unused, lightning, averaging, unalike),
+    *(unused, lightning, averaging, unalike, groups),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

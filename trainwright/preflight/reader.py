@@ -84,6 +84,12 @@ class Module:
         return found
 
     @cached_property
+    def counted(self) -> frozenset[str]:
+        """The attributes that something is added to: counters, whose first value decides nothing."""
+        added = (node.target for node in self.nodes if isinstance(node, ast.AugAssign))
+        return frozenset(target.attr for target in added if isinstance(target, ast.Attribute))
+
+    @cached_property
     def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
         """Every import, in source order."""
         return tuple(node for node in self.nodes if isinstance(node, ast.Import | ast.ImportFrom))

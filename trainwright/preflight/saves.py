@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.values import Value
@@ -72,7 +73,10 @@ def saves(code: ScriptFacts) -> list[Save]:
             receiver = event.receiver.tags
             if event.receiver.made_by("CheckpointManager"):
                 continue  # its folder was given where it was made
-            if event.name.startswith("script.") or (event.last in ("save", "export") and not _keras(code, event)):
+            own = all(made.startswith("script.") for made in event.receiver.made or {event.name})
+            if (own and event.name.startswith("script.")) or (
+                event.last in ("save", "export") and not _keras(code, event)
+            ):
                 continue
             path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
             if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
@@ -114,3 +118,9 @@ def _keras(code: ScriptFacts, event: Event) -> bool:
     receiver = event.receiver
     assert receiver is not None
     return code.tensorflow or "model" in receiver.tags or receiver.made_by("Accelerator")
+
+
+def save_calls(calls: list[Call]) -> list[Call]:
+    """Return the calls that write a whole model or checkpoint."""
+    names = ("save_pretrained", "save_checkpoint", "save_state", "save_model")
+    return [c for c in calls if c.name in ("torch.save", "torch_xla.core.xla_model.save") or c.last in names]

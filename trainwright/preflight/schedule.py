@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
-from trainwright.preflight.loop import NO_ZERO
+from trainwright.preflight.loop import NO_ZERO, each_nth
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, enclosing_loop
 from trainwright.preflight.values import Value
@@ -156,25 +156,11 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         return
     for step in _steps(code):
         inside = [e for e in backwards if e.loops == step.loops and e.order < step.order and e.stack == step.stack]
-        every = [g for g in step.guards if inside and g not in inside[-1].guards and _each_nth(_meant(step, g.node))]
+        every = [g for g in each_nth(step) if inside and g not in inside[-1].guards]
         if every:
             what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
             yield _at(SUMMED, inside[-1], what)
             return
-
-
-def _meant(step: Event, node: ast.expr) -> ast.expr:
-    """Return the condition that a name stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
-    if not isinstance(node, ast.Name):
-        return node
-    given = [n.value for n in step.module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
-    return given[0] if len(given) == 1 else node
-
-
-def _each_nth(node: ast.expr) -> bool:
-    """Return whether a condition is true at each n-th step: ``(i + 1) % n == 0``."""
-    test = node.values[0] if isinstance(node, ast.BoolOp) else node
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)
 
 
 def _trained(code: ScriptFacts) -> list[Value]:

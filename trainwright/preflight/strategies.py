@@ -10,7 +10,14 @@ from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
-from trainwright.preflight.tensorflow import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED, OUT_OF_SCOPE
+from trainwright.preflight.tensorflow import (
+    NO_BROADCAST,
+    NO_INIT,
+    NOT_REDUCED,
+    NOT_SHARDED,
+    OUT_OF_SCOPE,
+    no_variables,
+)
 from trainwright.preflight.values import Value
 
 GUIDE = "TensorFlow's guide, Custom training with tf.distribute.Strategy"
@@ -39,16 +46,18 @@ REPLICA_LOSS = Rule(
 ENDLESS = Rule(
     code="TW423",
     severity="error",
-    title="fit gets endless data and no number of steps, so the first epoch never ends",
+    title="fit gets endless data and no number of steps, so the first epoch, or its validation, never ends",
     source="TensorFlow's API documentation of Model.fit: for an infinitely repeating dataset, give steps_per_epoch",
     remedy="steps_per_epoch=…, or repeat() without data of its own: leave it out",
 )
 BATCH_OF_REPLICA = Rule(
     code="TW424",
     severity="warning",
-    title="the batch of the dataset is that of one replica, and is divided among all of them",
-    source=f"{GUIDE}: the dataset has batches of the global size",
-    remedy="dataset.batch(per_replica * strategy.num_replicas_in_sync)",
+    title="the batch of the dataset is not of the size that the strategy expects of it",
+    source=f"{GUIDE}: experimental_distribute_dataset and fit divide batches of the global size; the function of "
+    "distribute_datasets_from_function makes batches of one replica",
+    remedy="dataset.batch(per_replica * strategy.num_replicas_in_sync); in a dataset function "
+    "dataset.batch(context.get_per_replica_batch_size(global_batch))",
 )
 TWICE = Rule(
     code="TW425",
@@ -171,6 +180,9 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
         if data is not None and "endless" in data.tags and absent and "**" not in event.keywords:
             yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
+        held, more = event.arg("validation_data"), event.keywords.keys() & {"validation_steps", "**"}
+        if held is not None and "endless" in held.tags and "sometimes" not in held.tags and not more:
+            yield _at(ENDLESS, event, f"`{_text(event)}`: validation_data repeat, and validation_steps is not given")
 
 
 def _horovod(code: ScriptFacts) -> Iterator[Finding]:
@@ -199,6 +211,8 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
     sent = [e for e in code.ran("broadcast_variables", "broadcast_parameters", live=True) if e.role == "collective"]
     if not sent or code.mentions("TorchState", "TensorFlowState", "TensorFlowKerasState", "KerasState"):
         return
+    if any(no_variables(code, e) for e in sent):
+        return  # the rule of the weights says it
     about = [ast.unparse(e.node.args[0]).lower() if e.node.args else "" for e in sent]
     optimizers = [text for text in about if "opt" in text]
     if len(optimizers) == len(about):
@@ -280,7 +294,7 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         return
     runs = [e for e in code.ran(*_RUN) if e.receiver is not None and not e.receiver.name and _strategy(e.receiver)]
     tapes = code.ran("apply_gradients", live=True)
-    fits = code.ran("fit", "train_and_evaluate", live=True)
+    fits = [e for e in code.ran("fit", "train_and_evaluate", live=True) if not e.name.startswith("script.")]
     if tapes and not runs and not fits and not code.mentions("experimental_run_v2", "call_for_each_replica"):
         yield _at(
             ONE_REPLICA, tapes[0], f"`{_text(tapes[0])}`: {strategy.last} is made, but strategy.run is never called"
@@ -364,6 +378,12 @@ def _batches(code: ScriptFacts) -> Iterator[Finding]:
     """Report batches of one replica where the script also computes the global size."""
     sized = [e for e in code.ran("batch", live=True) if e.args and e.receiver is not None and not e.receiver.name]
     known = any("replicas" in ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+    for event in sized:
+        own = [e for e in code.ran("distribute_datasets_from_function") if e.args and e.args[0].code in event.stack]
+        if own and "world" in event.args[0].tags and "per-replica" not in event.args[0].tags:
+            what = f"`{_text(event)[-40:]}` in the function of line {own[0].line}, which makes batches of one replica"
+            yield _at(BATCH_OF_REPLICA, event, f"{what}: get_per_replica_batch_size({ast.unparse(event.node.args[0])})")
+            return
     if (
         not sized
         or not known

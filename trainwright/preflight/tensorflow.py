@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import at, conditions, enclosing_function
 
 GUIDE = "Horovod's documentation, usage with TensorFlow, Keras and PyTorch"
 STRATEGIES = "TensorFlow's guide for multi-worker training"
@@ -171,10 +171,36 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     )
     more = ("BroadcastGlobalVariablesCallback", "TorchState", "KerasState", "TensorFlowKerasState", "TensorFlowState")
     # Weights that each process reads are the same, but not where a first start has none to read.
-    read = [e for e in code.ran("load_model", "restore", "load_weights", live=True) if not e.under("flag", "other")]
+    read = [
+        e
+        for e in code.ran("load_model", "restore", "load_weights", live=True)
+        if not e.under("flag", "other") and e.by_rank is None
+    ]
     if not code.mentions(*starts, *more) and not (read or (code.mentions("load_model") and code.says("resume"))):
         yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
+    yield from _unbuilt(code)
     yield from _shares(code, trains)
+
+
+def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("broadcast_variables", live=True):
+        if event.role == "collective" and no_variables(code, event):
+            what = f"`{ast.unparse(event.node)[:60]}` before the model is built: it has no variables yet"
+            yield _at(NO_BROADCAST, event, what)
+            return
+
+
+def no_variables(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a model of the script's own class, whose variables are sent, was neither called nor built."""
+    model = event.args[0].of if event.args else None
+    if event.last != "broadcast_variables" or model is None or model.code is None or not code.tensorflow:
+        return False
+    if "model" not in model.tags or any("build" in method for method in model.code.methods):
+        return False
+    made = model.code.method("__init__")
+    earlier = [e for e in code.events if e.order < event.order and not (made and made in e.stack)]
+    starts = ("build", "load_weights", "restore", "fit", "predict", "summary")
+    return not any("out" in e.result.tags or e.last in starts for e in earlier)
 
 
 def _pinned(code: ScriptFacts) -> Iterator[Finding]:
@@ -269,6 +295,8 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
             )
         elif job.hosts > 1 and launcher in ("process", "mpi") and not multi and not code.mentions("KVStore"):
             yield _at(NO_STRATEGY, mirrored[0] if mirrored else trains[0], f"{job.hosts} hosts train alone")
+    if multi and job is not None and job.hosts > 1:
+        yield from _cluster(code, multi[0])
     made = multi or mirrored
     if made:
         yield from _scope(code, made[0])
@@ -277,6 +305,33 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
             keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
             if keras and (event.by_rank or _chief(event)):
                 yield _at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only")
+
+
+def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
+    """Report a TF_CONFIG that is the same on every host, or is set when the strategy has read it."""
+    for module in code.modules:
+        for node in module.nodes:
+            target = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            if target not in ("os.environ['TF_CONFIG']", "environ['TF_CONFIG']") or conditions(module, node):
+                continue
+            assert isinstance(node, ast.Assign)
+            tasks = [v for each in ast.walk(node.value) for v in _of_key(each, "task")]
+            indices = [v for task in tasks for v in _of_key(task, "index") if isinstance(v, ast.Constant)]
+            late = module is strategy.module and node.lineno > strategy.line
+            if indices and isinstance(indices[0].value, int):
+                what = f"TF_CONFIG gives every host the index {indices[0].value}"
+                yield at(LAUNCHER, (module, node), what)
+            elif late and enclosing_function(module, node) is enclosing_function(module, strategy.node):
+                what = f"TF_CONFIG is set after the strategy was made in line {strategy.line}"
+                yield at(LAUNCHER, (module, node), what)
+
+
+def _of_key(node: ast.AST, name: str) -> list[ast.expr]:
+    """Return the values of a key of a dictionary that is written out."""
+    if not isinstance(node, ast.Dict):
+        return []
+    pairs = zip(node.keys, node.values, strict=True)
+    return [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name]
 
 
 def _chief(event: Event) -> bool:

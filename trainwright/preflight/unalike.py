@@ -32,6 +32,8 @@ FROZEN = Rule(
 RULES = (SPLIT, FROZEN)
 # What sets the chance, as its last part or in its name.
 _SEEDED = "seed_all|set_.*seed|seed_every|init_seed|^seed$|deterministic|reproducib"
+# Functions of libraries that seed Python, NumPy and PyTorch at once.
+_ALL_CHANCES = ("set_seed", "seed_everything")
 # Lightning calls it in one process of each host, and nothing that it makes is kept.
 _ONCE = ("prepare_data",)
 
@@ -46,15 +48,40 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _split(code: ScriptFacts) -> Iterator[Finding]:
     """Report a random split without a seed where nothing in the script seeds the processes alike."""
-    if not code.cooperates or code.mentions(*SEEDS) or code.mentions_like(_SEEDED):
+    if not code.cooperates:
         return
+    seeded = code.mentions(*SEEDS) or code.mentions_like(_SEEDED)
     for event in code.ran("random_split", "train_test_split"):
         if event.by_rank is not None or any(function.name in _ONCE for function in event.stack):
             continue
         if not event.name.startswith(("torch.", "sklearn.", "datasets.")) or _fixed(event):
             continue
-        yield at(SPLIT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` without a seed")
+        own = _own_seed(code, event)
+        if seeded and own is None:
+            continue
+        why = "without a seed"
+        if own is not None:
+            why = f"after `{ast.unparse(own.node)[:50]}` in line {own.line}, which seeds each process differently"
+        yield at(SPLIT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {why}")
         return
+
+
+def _own_seed(code: ScriptFacts, split: Event) -> Event | None:
+    """Return the call that gives each process a chance of its own, if it is the last one that seeds this split."""
+    library = (
+        ("torch.manual_seed", "torch.random.manual_seed") if split.name[:6] == "torch." else ("numpy.random.seed",)
+    )
+    seeds = [
+        event
+        for event in code.ran("manual_seed", "seed", "set_seed", "seed_everything", live=True)
+        if event.order < split.order
+        and (event.name in library or (event.last in _ALL_CHANCES and not event.name.startswith(("script.", "?"))))
+    ]
+    if not seeds or seeds[-1].by_rank is not None:
+        return None
+    own = seeds[-1].arg("device_specific", 1)
+    by_rank = any(value.tags & {"rank", "local_rank"} for value in seeds[-1].args)
+    return seeds[-1] if by_rank or (own is not None and own.single() is True) else None
 
 
 def _fixed(event: Event) -> bool:

@@ -198,6 +198,8 @@ def join(first: Value, second: Value) -> Value:
     tags = first.tags | second.tags
     if first.may_be(None) != second.may_be(None):
         tags |= {"maybe-none"}
+    if "endless" in first.tags ^ second.tags:
+        tags |= {"sometimes"}  # the condition may be whether it is for training
     items = first.items if second.items is None else second.items
     if first.items is not None and second.items is not None:
         same = len(first.items) == len(second.items)

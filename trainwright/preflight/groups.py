@@ -1,0 +1,132 @@
+"""Process groups: how long they last, which lists their collectives take, and that loops over them are equally long."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import collective
+from trainwright.preflight.events import Event
+from trainwright.preflight.lockstep import DOCS, LEFT
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, conditions, enclosing_function
+
+LISTS = Rule(
+    code="TW441",
+    severity="error",
+    title="a list of tensors that does not fit the collective in this process",
+    source="torch/distributed/distributed_c10d.py: gather_list must not be specified on other ranks than dst, nor "
+    f"scatter_list on others than src (ValueError); {DOCS}: all_gather takes one tensor for each process of the group",
+    remedy="gather_list=parts if rank == 0 else None; torch.zeros_like(t) for _ in range(dist.get_world_size())",
+)
+GONE = Rule(
+    code="TW442",
+    severity="error",
+    title="a collective after the process group was destroyed",
+    source=f"{DOCS}, destroy_process_group: afterwards the default process group has not been initialized (ValueError)",
+    remedy="Call destroy_process_group() at the very end.",
+)
+RULES = (LISTS, GONE)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.several:
+        return
+    yield from _lists(code)
+    yield from _lengths(code)
+    yield from _gone(code)
+    yield from _begun_apart(code)
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node)[:60]
+
+
+def _lists(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a list of tensors that each process makes and gives to ``gather`` or ``scatter``."""
+    for event in code.ran("gather", "scatter", live=True):
+        if not event.name.startswith("torch.distributed.") or event.by_rank or event.under("world", "error"):
+            continue
+        keyword = f"{event.last}_list"
+        given = [k.value for k in event.node.keywords if k.arg == keyword] or event.node.args[1:2]
+        if given and _filled(_made(event, given[0])):
+            yield at(LISTS, (event.module, event.node), f"`{_text(event.node)}`: {keyword} in every process")
+            return
+
+
+def _made(event: Event, node: ast.expr) -> ast.expr | None:
+    """Return the expression that makes what a name stands for, if it is the only one, and under no condition."""
+    if not isinstance(node, ast.Name):
+        return node
+    function = enclosing_function(event.module, event.node) or event.module.tree
+    names = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == node.id]
+    places = [event.module.parents.get(n) for n in names if isinstance(n.ctx, ast.Store)]
+    if len(places) != 1 or not isinstance(place := places[0], ast.Assign) or conditions(event.module, place):
+        return None
+    return place.value
+
+
+def _filled(node: ast.expr | None) -> bool:
+    """Return whether an expression is a list with something in it."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _filled(node.left)
+    return isinstance(node, ast.ListComp) or (isinstance(node, ast.List) and bool(node.elts))
+
+
+def _gone(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a collective that follows ``destroy_process_group`` with no new group between the two."""
+    ends = [e for e in code.ran("destroy_process_group", live=True) if e.name.startswith("torch.") and not e.args]
+    begins = [e for e in code.roles("group") if e.last == "init_process_group"]
+    for event in code.events:
+        if event.role != "collective" or not event.name.startswith("torch.distributed.") or event.detached:
+            continue
+        around = set(event.guards)
+        before = [e for e in ends if e.order < event.order and set(e.guards) <= around and not e.keywords]
+        if not before or event.under("world", "error") or any(before[-1].order < e.order < event.order for e in begins):
+            continue
+        what = f"`{_text(event.node)}` after `{_text(before[-1].node)}` in line {before[-1].line}"
+        yield at(GONE, (event.module, event.node), what)
+        return
+
+
+def _lengths(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a list for ``all_gather`` that is as long as a host has GPUs, in a job of several hosts."""
+    ranges = {event.node: event.args for event in code.ran("range")}
+    for event in code.ran("all_gather", live=True):
+        if not event.name.startswith("torch.distributed.") or "group" in event.keywords or len(event.args) > 2:
+            continue
+        made = _made(event, event.node.args[0]) if event.node.args else None
+        counted = made.generators[0].iter if isinstance(made, ast.ListComp) else None
+        count = ranges.get(counted, []) if isinstance(counted, ast.Call) else []
+        one_host = bool(count) and "gpus" in count[-1].tags and "world" not in count[-1].tags
+        if one_host and code.several_hosts and code.several_per_host and made is not None:
+            what = f"`{_text(made)}` is one tensor for each GPU of a host, but the group is that of all hosts"
+            yield at(LISTS, (event.module, event.node), what)
+            return
+
+
+def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loop that begins or ends elsewhere in one process, though all of them meet in its passes."""
+    joint = [event for event in code.events if not event.detached and collective(event) and event.by_rank is None]
+    for event in code.ran("range", live=True):
+        uneven = [value for value in event.args if "uneven" in value.tags]
+        loop = event.module.parents.get(event.node)
+        meets = next((each for each in joint if loop in each.loops and "group" not in each.keywords), None)
+        if uneven and meets is not None and event.by_rank is None:
+            what = f"`{_text(event.node)}` is not the same in all processes, which meet at {collective(meets)}"
+            yield at(LEFT, (event.module, event.node), f"{what} in line {meets.line}")
+            return
+    for event in code.ran("fit", "fit_generator", live=True):
+        begins = event.arg("initial_epoch")
+        if collective(event) and begins is not None and "uneven" in begins.tags and event.by_rank is None:
+            what = (
+                f"`initial_epoch={ast.unparse(_keyword(event, 'initial_epoch'))[:40]}` is not the same in all processes"
+            )
+            yield at(LEFT, (event.module, event.node), f"{what}, which meet at each step")
+            return
+
+
+def _keyword(event: Event, name: str) -> ast.AST:
+    return next((each.value for each in event.node.keywords if each.arg == name), event.node)
