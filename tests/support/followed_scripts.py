@@ -377,3 +377,8 @@ class Run:
 Run(model).save("m.pt")
 {}
 """
+REFUSED = """
+if dist.get_rank() == 0 and not os.listdir("/opt/ml/input/data/train"):
+    {}
+dist.barrier()
+"""

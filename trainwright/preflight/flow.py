@@ -219,7 +219,9 @@ class Interpreter(Functions):
         after, scope.names = scope.names, before
         else_ended = self._branch(node.orelse, scope, no)
         if ended and not else_ended:
-            self.guards = (*self.guards, no)
+            # An error of the first process ends the job, not that process alone.
+            if no.kind not in OF_RANK or not isinstance(node.body[-1], ast.Raise):
+                self.guards = (*self.guards, no)
         elif else_ended and not ended:
             scope.names = after
             self.guards = (*self.guards, yes)

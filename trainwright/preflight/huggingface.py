@@ -177,7 +177,7 @@ def _gathered(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
         own = loader.arg("sampler", 3) is not None or any("sharded" in v.tags for v in loader.args)
         if not own and not any(v is loader.result for v in handled):
             what = f"`{_text(loader)}` is not given to accelerator.prepare: line {event.line} gathers every sample"
-            yield _at(NOT_PREPARED, loader, f"{what} once for each process")
+            yield at(NOT_PREPARED, (loader.module, loader.node), f"{what} once for each process", severity="warning")
             return
 
 

@@ -309,6 +309,12 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         DDP + s.DECORATED.format("", "pass"),
         TWO,
     ),
+    "an end of the first process": (
+        "TW128",
+        "import sys\n" + DDP + s.REFUSED.format("sys.exit()"),
+        DDP + s.REFUSED.format('raise ValueError("no data")'),
+        TWO,
+    ),
     "a validation without end": ("TW423", s.HELD.format(".repeat()", ""), s.HELD.format("", ""), s.HOSTS),
     "steps of a validation": (
         "TW423",
