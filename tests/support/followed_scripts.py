@@ -351,12 +351,15 @@ held = tf.data.Dataset.range(9){}.batch(2)
 model.fit(train, steps_per_epoch=5, validation_data=held{})
 """
 SEEDED = """
-for epoch in range(3):
-    sampler = DistributedSampler(data, seed={})
-    for x in DataLoader(data, sampler=sampler):
+def loader(epoch):
+    return DataLoader(data, sampler=DistributedSampler(data, seed={}))
+epoch = 0
+while epoch < 3:
+    for x in loader(epoch):
         model(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+    epoch += 1
 """
 DECORATED = """
 import functools

@@ -51,6 +51,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
     for event in code.events:
         what = collective(event)
+        if what and event.last in _HVD_CALLBACKS and "only-one" in event.result.tags and event.by_rank is None:
+            yield at(DEADLOCK, (event.module, event.node), f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
         if guard is None or (event.detached and not _hook(event)) or event.under("error") or "group" in event.keywords:
             continue

@@ -21,6 +21,7 @@ from trainwright.preflight.values import (
     Value,
     chosen,
     constant,
+    for_one,
     merge,
     unknown,
 )
@@ -203,6 +204,7 @@ class Evaluator(Calls):
         joined = chosen((yes, no), self.made_since(start))
         if test.tags & {"zero:rank", "nonzero:rank", "zero:local", "nonzero:local"} and yes is not no:
             joined = joined.with_tags("uneven")
+            for_one(*((yes, no) if one.kind in ("one", "host") else (no, yes)))
         if "zero:rank" in test.tags and no.single() in (None, False):
             return joined.with_tags("only-one")
         if test.tags & {"zero:rank", "nonzero:rank", "by-rank"} and yes is not no:
@@ -226,6 +228,8 @@ class Evaluator(Calls):
                     )
             except (KeyError, ArithmeticError, TypeError, ValueError):
                 pass
+        if isinstance(node.op, ast.Add) and left.items is not None and right.items is not None:
+            return Value(tags=(left.tags | right.tags) & FLOWS, items=(*left.items, *right.items))
         identity = (left.tags | right.tags) & IDENTITY
         if "local_rank" in identity and isinstance(node.op, ast.Add) and other is ... and one is ...:
             identity = frozenset({"rank"})  # node_rank * gpus + local_rank

@@ -17,7 +17,7 @@ from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function
-from trainwright.preflight.values import Code, Scope, Value, chosen, constant, join, unknown
+from trainwright.preflight.values import Code, Scope, Value, chosen, constant, for_one, join, unknown
 
 
 class Interpreter(Functions):
@@ -242,6 +242,8 @@ class Interpreter(Functions):
             joined.tags -= {"only-one", "own", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
         elif test.kind in OF_RANK:
             joined.tags |= {"uneven"}
+            if test.kind in ("one", "host") and value.items is not None and other.items is not None:
+                for_one(value, other)
             # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
             only = other if test.kind == "one" else value
             if (

@@ -163,4 +163,5 @@ def _shape(value: Value) -> object:
     """What of an argument makes a function worth running again."""
     if value.code is not None or value.attrs is not None or value.items is not None:
         return value
-    return (value.name, value.made, value.tags, value.constants if value.tags or value.made else None)
+    told = value.tags or value.made or isinstance(value.single(), bool)  # a flag: `rows(train=True)`
+    return (value.name, value.made, value.tags, value.constants if told else None)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.collectives import collective, condition
+from trainwright.preflight.collectives import DEADLOCK, collective, condition
 from trainwright.preflight.events import OF_RANK, Event, Exit, Guard
 from trainwright.preflight.saves import saves
 from trainwright.preflight.script_facts import ScriptFacts
@@ -308,12 +308,18 @@ def _callbacks(code: ScriptFacts) -> Iterator[Finding]:
     if not code.horovod:
         return
     averaged = code.mentions("MetricAverageCallback", "allreduce", "metric_average")
+    for event in code.ran("fit", "fit_generator", live=True):
+        held = event.arg("validation_data")
+        if held is not None and "only-one" in held.tags and code.mentions("MetricAverageCallback"):
+            what = "validation_data in the first process alone; MetricAverageCallback waits there for its metrics"
+            yield at(DEADLOCK, (event.module, event.node), what)
     for event in code.events:
         if event.detached or event.last not in _STOPPERS or "keras" not in event.name:
             continue
         guard = event.by_rank
-        if guard is not None and event.last != "ReduceLROnPlateau":
-            yield at(LEFT, (event.module, event.node), f"{event.last} where {condition(guard)}; the others train on")
+        where = condition(guard) if guard is not None else "only the first process has it"
+        if (guard is not None or "only-one" in event.result.tags) and event.last != "ReduceLROnPlateau":
+            yield at(LEFT, (event.module, event.node), f"{event.last} where {where}; the others train on")
         elif guard is None and (not averaged or _averaged_later(code, event)):
             why = "MetricAverageCallback comes after it" if averaged else "there is no MetricAverageCallback"
             what = f"{event.last} decides by the process's own metric, as {why}"

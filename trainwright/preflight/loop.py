@@ -11,7 +11,7 @@ from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.known import FSDP
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, enclosing_function
+from trainwright.preflight.syntax import ancestors, at, enclosing_function, meant
 
 DOCS = "PyTorch's documentation of torch.optim"
 NO_ZERO = Rule(
@@ -207,15 +207,7 @@ def _dropped(code: ScriptFacts, backwards: list[Event], steps: list[Event]) -> I
 
 def each_nth(step: Event) -> list[Guard]:
     """Return the conditions by which a step runs after each n-th batch alone: ``(i + 1) % n == 0``."""
-    return [guard for guard in step.guards if _counts(_meant(step, guard.node))]
-
-
-def _meant(step: Event, node: ast.expr) -> ast.expr:
-    """Return the condition that a name stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
-    if not isinstance(node, ast.Name):
-        return node
-    given = [n.value for n in step.module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
-    return given[0] if len(given) == 1 else node
+    return [guard for guard in step.guards if _counts(meant(step.module, guard.node))]
 
 
 def _counts(node: ast.expr) -> bool:

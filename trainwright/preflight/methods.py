@@ -9,7 +9,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.library import flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
-from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, unknown
+from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -124,8 +124,12 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value()
     if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
         return base
-    if name == "append" and event.args:
+    if name in ("append", "extend") and event.args:
+        added = (event.args[0],) if name == "append" else event.args[0].items or ()
         base.tags |= event.args[0].tags & FLOWS
+        if base.items is not None:
+            for_one(Value(items=added if event.under("one", "host") else ()), Value())
+            base.items = (*base.items, *added)
         return Value()
     if name == "compile" and any("hvd" in v.tags for v in (*event.args, *event.keywords.values())):
         base.tags |= {"hvd-compiled"}

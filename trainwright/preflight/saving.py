@@ -128,7 +128,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         helper = event.stack and all(guard.kind in ("other", "own") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
-        if _by_callbacks(code, event) or _keras_decides(code, event) or _handed_on(code, event):
+        if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:
             continue
         seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
@@ -212,12 +212,6 @@ def _by_callbacks(code: ScriptFacts, event: Event) -> bool:
         return False
     own = [e for e in code.ran("save") if e.receiver is not None and e.receiver.made_by("CheckpointManager")]
     return any(e.under("one") for e in own or code.ran("save"))
-
-
-def _handed_on(code: ScriptFacts, event: Event) -> bool:
-    """Return whether a function of the script gets a callback, and returns another thing in other processes."""
-    helpers = (e for e in code.events if e.name.startswith("script.") and e.result.tags & _VARIES)
-    return any(value is event.result for e in helpers for value in (*e.args, *e.keywords.values()))
 
 
 def _keras_decides(code: ScriptFacts, event: Event) -> bool:

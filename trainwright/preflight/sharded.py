@@ -22,7 +22,15 @@ PARTIAL_OPTIMIZER = Rule(
     "gathers it",
     remedy="FSDP.optim_state_dict(model, optimizer) in every process; then torch.save in one.",
 )
-RULES = (PARTIAL_OPTIMIZER,)
+WHOLE = Rule(
+    code="TW444",
+    severity="warning",
+    title="a model is loaded before the arguments that shard it, so that each process loads all of it",
+    source="transformers' documentation of DeepSpeed, constructing massive models: TrainingArguments with a "
+    "configuration of ZeRO-3 has to be made before from_pretrained is called",
+    remedy="args = TrainingArguments(…, deepspeed=…) first, then model = AutoModel….from_pretrained(…)",
+)
+RULES = (PARTIAL_OPTIMIZER, WHOLE)
 # A configuration's file whose name says it.
 _STAGE_3 = re.compile(r"(zero|stage|z)[_-]?3", re.I)
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
@@ -68,6 +76,14 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
         return
     trainers = [e for e in code.ran(*_TRAINERS, live=True) if e.name.startswith(("transformers.", "trl."))]
     models = [m for e in trainers if (m := e.arg("model", 0)) is not None]
+    made = [e for e in code.ran(*_ARGUMENTS, live=True) if e.arg("deepspeed") is not None]
+    for event in code.ran("from_pretrained", live=True):
+        early = made and shards.startswith("DeepSpeed") and event.order < made[0].order
+        if early and _is(event.result, models) and not code.mentions("HfDeepSpeedConfig", "Init", "zero3_init_flag"):
+            what = (
+                f"`{ast.unparse(event.node)[:50]}` comes before `{made[0].last}(…, deepspeed=…)` in line {made[0].line}"
+            )
+            yield at(WHOLE, (event.module, event.node), what)
     for event in code.ran("save_model", "save_pretrained", live=True):
         guard = event.by_rank
         base = event.receiver

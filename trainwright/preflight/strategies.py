@@ -9,15 +9,8 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.tensorflow import (
-    NO_BROADCAST,
-    NO_INIT,
-    NOT_REDUCED,
-    NOT_SHARDED,
-    OUT_OF_SCOPE,
-    no_variables,
-)
+from trainwright.preflight.syntax import at, meant
+from trainwright.preflight.tensorflow import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED, OUT_OF_SCOPE
 from trainwright.preflight.values import Value
 
 GUIDE = "TensorFlow's guide, Custom training with tf.distribute.Strategy"
@@ -48,7 +41,7 @@ ENDLESS = Rule(
     severity="error",
     title="fit gets endless data and no number of steps, so the first epoch, or its validation, never ends",
     source="TensorFlow's API documentation of Model.fit: for an infinitely repeating dataset, give steps_per_epoch",
-    remedy="steps_per_epoch=…, or repeat() without data of its own: leave it out",
+    remedy="steps_per_epoch=… (validation_steps=…, steps=…), or no repeat()",
 )
 BATCH_OF_REPLICA = Rule(
     code="TW424",
@@ -184,6 +177,13 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         if held is not None and "endless" in held.tags and "sometimes" not in held.tags and not more:
             yield _at(ENDLESS, event, f"`{_text(event)}`: validation_data repeat, and validation_steps is not given")
 
+    for event in code.ran("evaluate", "predict", live=True):
+        data = event.arg("x", 0)
+        model = event.receiver is not None and "model" in event.receiver.tags
+        counted = event.keywords.keys() & {"steps", "**"} or len(event.args) > 3
+        if model and data is not None and {"endless"} == data.tags & {"endless", "sometimes"} and not counted:
+            yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps is not given")
+
 
 def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     used = [e for e in code.events if e.name.startswith(("horovod.", "smdistributed.dataparallel.tensorflow."))]
@@ -211,8 +211,6 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
     sent = [e for e in code.ran("broadcast_variables", "broadcast_parameters", live=True) if e.role == "collective"]
     if not sent or code.mentions("TorchState", "TensorFlowState", "TensorFlowKerasState", "KerasState"):
         return
-    if any(no_variables(code, e) for e in sent):
-        return  # the rule of the weights says it
     about = [ast.unparse(e.node.args[0]).lower() if e.node.args else "" for e in sent]
     optimizers = [text for text in about if "opt" in text]
     if len(optimizers) == len(about):
@@ -262,6 +260,7 @@ def _epoch(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("fit", "fit_generator", live=True):
         node = next((k.value for k in event.node.keywords if k.arg == "steps_per_epoch"), None)
         steps = event.arg("steps_per_epoch")
+        node = meant(event.module, node) if node is not None else None
         divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
         if (
             steps is None

@@ -381,6 +381,14 @@ def at(
     return rule.finding(message, path=module.name, line=line, severity=severity, remedy=remedy)
 
 
+def meant(module: Module, node: ast.expr) -> ast.expr:
+    """Return the expression that a name of a file stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
+    if not isinstance(node, ast.Name):
+        return node
+    given = [n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
+    return given[0] if len(given) == 1 else node
+
+
 def first(calls: Iterable[Call]) -> Call | None:
     """Return the first call; None if there is none."""
     return next(iter(calls), None)

@@ -184,13 +184,13 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
 
 def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("broadcast_variables", live=True):
-        if event.role == "collective" and no_variables(code, event):
+        if event.role == "collective" and _no_variables(code, event):
             what = f"`{ast.unparse(event.node)[:60]}` before the model is built: it has no variables yet"
             yield _at(NO_BROADCAST, event, what)
             return
 
 
-def no_variables(code: ScriptFacts, event: Event) -> bool:
+def _no_variables(code: ScriptFacts, event: Event) -> bool:
     """Return whether a model of the script's own class, whose variables are sent, was neither called nor built."""
     model = event.args[0].of if event.args else None
     if event.last != "broadcast_variables" or model is None or model.code is None or not code.tensorflow:

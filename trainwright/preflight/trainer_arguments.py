@@ -186,7 +186,7 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
             for e in code.events
             if (v := e.arg("padding")) is not None and v.single() not in (False, "do_not_pad", ...)
         ]
-        pads += code.ran("DataCollatorWithPadding", live=True)
+        pads += code.ran("DataCollatorWithPadding", "DataCollatorForLanguageModeling", live=True)
         if pads:
             yield _at(NO_PAD_TOKEN, pads[0], f"`{ast.unparse(pads[0].node)[:50]}` with the tokenizer of {text}")
             return

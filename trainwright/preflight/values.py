@@ -246,6 +246,13 @@ def chosen(values: Sequence[Value], made: Collection[Value]) -> Value:
     return result
 
 
+def for_one(there: Value, elsewhere: Value) -> None:
+    """Note of what is in a list of the first process, and not in that of the others, that only that process has it."""
+    for item in there.items or ():
+        if not any(item is each for each in elsewhere.items or ()):
+            item.tags |= {"only-one"}
+
+
 def merge(values: Iterable[Value]) -> Value:
     """Return what is known of a value that is one of several."""
     result: Value | None = None

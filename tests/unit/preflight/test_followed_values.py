@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import followed_lists as lists
 from tests.support import followed_scripts as s
 from tests.support.neighbour_scripts import TWO
 from tests.support.training_scripts import DDP, XLA, XLA_JOB, codes
@@ -315,6 +316,61 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         DDP + s.REFUSED.format('raise ValueError("no data")'),
         TWO,
     ),
+    "a broadcast in the list of the first process": (
+        "TW128",
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"one": lists.BROADCAST}),
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"every": lists.BROADCAST}),
+        s.HVD_JOB,
+    ),
+    "an end in the list of the first process": (
+        "TW400",
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"one": lists.ENDING}),
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"every": lists.ENDING}),
+        s.HVD_JOB,
+    ),
+    "a file in the list of every process": (
+        "TW141",
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"every": lists.WRITTEN}),
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"one": lists.WRITTEN}),
+        s.HVD_JOB,
+    ),
+    "a validation of the first process": (
+        "TW128",
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"held": 'test if place["first"] else None'}),
+        lists.LISTED.format(**lists.PARTS_OF_LIST),
+        s.HVD_JOB,
+    ),
+    "an epoch of all in a name": (
+        "TW426",
+        lists.LISTED.format(**lists.PARTS_OF_LIST | {"share": ""}),
+        lists.LISTED.format(**lists.PARTS_OF_LIST),
+        s.HVD_JOB,
+    ),
+    "an evaluation without end": ("TW423", lists.JUDGED.format("True", ""), lists.JUDGED.format("False", ""), s.HOSTS),
+    "the steps of an evaluation": (
+        "TW423",
+        lists.JUDGED.format("True", ""),
+        lists.JUDGED.format("True", ", steps=3"),
+        s.HOSTS,
+    ),
+    "loaded before it can be sharded": (
+        "TW444",
+        lists.SHARDED.format(lists.LOADED, 3, ""),
+        lists.SHARDED.format("", 3, lists.LOADED),
+        TWO,
+    ),
+    "a stage that shards no weights": (
+        "TW444",
+        lists.SHARDED.format(lists.LOADED, 3, ""),
+        lists.SHARDED.format(lists.LOADED, 2, ""),
+        TWO,
+    ),
+    "a collator pads": (
+        "TW417",
+        lists.COLLATED.format(""),
+        lists.COLLATED.format("tokenizer.pad_token = tokenizer.eos_token"),
+        TWO,
+    ),
     "a validation without end": ("TW423", s.HELD.format(".repeat()", ""), s.HELD.format("", ""), s.HOSTS),
     "steps of a validation": (
         "TW423",
@@ -340,6 +396,5 @@ def test_the_mistake_is_found_and_the_nearest_right_way_is_not_one(pair):
 
 
 def test_one_host_has_the_ranks_of_its_gpus():
-    alone = s.SPAWN.format(address="hosts[0]", rank="gpu", size="gpus")
-    assert "TW104" not in codes(alone, s.HOSTS | {"instance_count": 1})
-    assert "TW104" in codes(alone, s.HOSTS)
+    script = s.SPAWN.format(address="hosts[0]", rank="gpu", size="gpus")
+    assert [n for n in (1, 2) if "TW104" in codes(script, s.HOSTS | {"instance_count": n})] == [2]
