@@ -109,12 +109,12 @@ def _lengths(code: ScriptFacts) -> Iterator[Finding]:
 
 def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:
     """Report a loop that begins or ends elsewhere in one process, though all of them meet in its passes."""
-    joint = [event for event in code.events if not event.detached and collective(event) and event.by_rank is None]
     for event in code.ran("range", live=True):
-        uneven = [value for value in event.args if "uneven" in value.tags]
+        if event.by_rank is not None or not any("uneven" in value.tags for value in event.args):
+            continue
         loop = event.module.parents.get(event.node)
-        meets = next((each for each in joint if loop in each.loops and "group" not in each.keywords), None)
-        if uneven and meets is not None and event.by_rank is None:
+        inside = (e for e in code.events if loop in e.loops and not (e.detached or e.by_rank or "group" in e.keywords))
+        if (meets := next(filter(collective, inside), None)) is not None:
             what = f"`{_text(event.node)}` is not the same in all processes, which meet at {collective(meets)}"
             yield at(LEFT, (event.module, event.node), f"{what} in line {meets.line}")
             return
