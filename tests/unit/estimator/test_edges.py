@@ -203,3 +203,9 @@ def test_a_plan_names_all_packages_of_its_image():
 
 def test_an_image_of_aws_has_packages_that_no_plan_names():
     assert packages_of(resolve_plan(PlanRequest(framework="pytorch", version="2.8.0", base="dlc"))) is None
+
+
+@pytest.mark.parametrize("lacks", [("role",), ("image",), ("image", "role")])
+def test_what_is_missing_is_told_once(folder, lacks):
+    told = found(folder, dict.fromkeys(lacks), image())
+    assert [(each.code, each.path) for each in told if each.severity == "error"] == [("TW264", key) for key in lacks]
