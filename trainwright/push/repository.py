@@ -13,7 +13,9 @@ from trainwright.core.records import Record, parse_record
 from trainwright.push.tags import PREFIX, PROOF_PREFIX
 
 PATH = Path(__file__).with_name("repository.yaml")
-_ALL = 9999  # more images than a repository will have: ECR has no rule that only keeps
+# A hundred years: ECR has no rule that only keeps. It documents no largest number, and a number of images would be one
+# that a repository can outgrow: its quota is 100,000, and adjustable (user guide, "Amazon ECR service quotas").
+_NEVER = 36_500
 _ARCHIVED = 90  # days that an archived image stays at least (ECR user guide, "Archiving an image")
 # Documents attached to images, and logs of tags, are read by nobody for long; nothing works without them.
 _PAPERS = (f"{PROOF_PREFIX}*", f"{PREFIX}*")
@@ -126,8 +128,8 @@ _EXPIRE, _ARCHIVE = {"type": "expire"}, {"type": "transition", "targetStorageCla
 
 
 def _protected(tags: str) -> dict[str, Any]:
-    selection = {"tagStatus": "tagged", "tagPatternList": [tags], "countType": "imageCountMoreThan"}
-    return {"description": f"{tags} stay", "selection": {**selection, "countNumber": _ALL}, "action": _EXPIRE}
+    selection = {"tagStatus": "tagged", "tagPatternList": [tags], "countType": "sinceImagePushed", "countUnit": "days"}
+    return {"description": f"{tags} stay", "selection": {**selection, "countNumber": _NEVER}, "action": _EXPIRE}
 
 
 def load_policy(path: Path | None = None) -> RepositoryPolicy:

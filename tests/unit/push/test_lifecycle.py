@@ -50,6 +50,14 @@ def test_no_number_of_other_images_takes_one_that_is_used() -> None:
     assert "expire" not in applied(TEXT, images, 900).values()
 
 
+@pytest.mark.parametrize("tag", ["release-{}", "sha256-{:064}.record.01234567", "history-pytorch-2.0-cpu.{}"])
+def test_neither_many_nor_old_ones_of_what_is_protected_go(tag: str) -> None:
+    images = {f"{n}": Kept((tag.format(n),), pushed=n / 1000) for n in range(12_000)}
+    assert applied(TEXT, images, 50 * 365) == {}
+    # Its neighbour, which no rule protects.
+    assert applied(TEXT, {"it": Kept((OWN,), pushed=0)}, 50 * 365) == {"it": "transition"}
+
+
 @given(*(st.integers(0, 1000) for _ in range(4)))
 def test_ecr_takes_every_policy_of_ones_own(untagged: int, unpulled: int, nightly: int, archived: int) -> None:
     days = {
