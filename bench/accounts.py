@@ -63,7 +63,7 @@ PARTS = ("built", "uploaded", "promoted", "raced")
 
 
 def built(scratch: Path) -> dict[str, float]:
-    """Seconds that a run over four small lines takes without a cache, by builders (builds at a time)."""
+    """Seconds that a run over four small lines takes without a cache, by builds at a time on this one engine."""
     for version, more in LINES.items():
         folder = scratch / "catalog/images/pytorch" / f"{version}-cpu"
         folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ def built(scratch: Path) -> dict[str, float]:
             [sys.executable, "-m", "trainwright", "build", *words], cwd=ROOT, env=os.environ | own, check=True
         )
         took[jobs] = round(time.monotonic() - began, 1)
-        say(f"{len(LINES)} lines on {jobs} builders: {took[jobs]} s")
+        say(f"{len(LINES)} lines, {jobs} at a time: {took[jobs]} s")
     return took
 
 

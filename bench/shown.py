@@ -14,9 +14,9 @@ from trainwright.core.layout import size  # noqa: E402
 
 BEGIN, END = "<!-- fleet: written by bench/shown.py -->", "<!-- fleet: end -->"
 HEAD = ["| what | measured | when, on what | by |", "| --- | --- | --- | --- |"]
-SIMULATED = ("`bench/fleet.py --write`", "100 image lines, simulated: lines per hour, by builders")
+SIMULATED = ("`bench/fleet.py --write`", "100 image lines, simulated: lines per hour, by builders, one machine each")
 MEASURED = {
-    "built": "four small lines without a cache: lines per hour, by builders",
+    "built": "four small lines without a cache on one engine: lines per hour, by builds at a time",
     "uploaded": "an image for two regions of three accounts: what the client sends",
     "promoted": "promote between two accounts, from registry to registry",
     "raced": "two pushers that race for one tag, in random orders of their calls",
@@ -49,7 +49,7 @@ def simulated(found: Measured) -> str:
 
 
 def built(values: dict[str, float]) -> str:
-    """The lines per hour of real builds; ``values``: builders (as text) to the seconds of four lines."""
+    """The lines per hour of real builds; ``values``: builds at a time (as text) to the seconds of four lines."""
     return ", ".join(f"{jobs}: {4 * 3600 / seconds:.0f} ({seconds:.0f} s)" for jobs, seconds in sorted(values.items()))
 
 

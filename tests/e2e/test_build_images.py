@@ -1,4 +1,4 @@
-"""Four small lines on two builders, killed when the first is built, and resumed: each is built once, and proven."""
+"""Four small lines, two at a time on one engine: killed after the first, resumed; each is built once, and proven."""
 
 from __future__ import annotations
 
