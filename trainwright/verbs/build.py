@@ -66,6 +66,11 @@ class BuildFlags(BuildOptions, RequestFlags):
         heading="After the build",
         metavar="REPOSITORY",
     )
+    leave_tags: bool = Field(
+        default=False,
+        description="--push leaves the moving tags where they are; ./invoke tags advance moves them later",
+        heading="After the build",
+    )
     images: str | None = Field(
         default=None,
         description="build all these image lines, comma-separated: pytorch, pytorch:cu124, 'pytorch-*-debian'",
@@ -120,6 +125,8 @@ def build(flags: BuildFlags) -> None:
     check_place(flags)
     if flags.dry_run and (other := next((name for name in ("images", "resume", "stages") if getattr(flags, name)), "")):
         raise RequestError(f"--dry-run is for one whole image, and --{other} is not", remedy=f"Leave --{other} out.")
+    if flags.leave_tags and flags.push is None and flags.resume is None:
+        raise RequestError("--leave-tags: only with --push", remedy="Without --push no tag in a registry moves.")
     if flags.images is not None or flags.resume is not None:
         build_images(flags)
         return
@@ -139,7 +146,7 @@ def build(flags: BuildFlags) -> None:
         built = run(upto("build"), replace(state, stages=stage_names(flags.stages)))
         emit(stages_document(built), stages_text, as_json=flags.json_)
         return
-    state = replace(state, target=_push_target(flags.push, state.site))
+    state = replace(state, target=push_target(flags.push, state.site), leave_tags=flags.leave_tags)
     if flags.dry_run:
         emit(dry_run_document(run(upto("check"), state)), dry_run_text, as_json=flags.json_)
         return
@@ -147,7 +154,7 @@ def build(flags: BuildFlags) -> None:
     emit(build_document(known(done.record), done.pushed), build_text, as_json=flags.json_)
 
 
-def _push_target(repository: str | None, site: Site) -> PushTarget | None:
+def push_target(repository: str | None, site: Site) -> PushTarget | None:
     """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
     if repository is None:
         return None

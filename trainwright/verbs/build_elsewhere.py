@@ -28,6 +28,7 @@ _SWITCHES = ("locked", "no_cache", "fresh_base", "skip_source_check")
 _HERE = {
     **dict.fromkeys(("images", "resume", "stale", "keep_going", "jobs"), "one image is sent at a time"),
     **dict.fromkeys(("builder", "stages", "cache", "registry", "allow_redistribution"), "it is about an engine here"),
+    "leave_tags": "a build there moves the tags of its image",
     "dry_run": "it asks the engine of this machine",
     "tags": "it names an image in the engine of this machine; ./invoke tags moves tags in the registry",
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import emit
 from trainwright.cli.program import Ended, by_checkout, say, use_catalog
-from trainwright.core.errors import BuildFailed, RequestError
+from trainwright.core.errors import BuildFailed, Failure, RequestError
 from trainwright.core.paths import import_root, own_catalog
 from trainwright.plan.words import RequestWords
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from trainwright.engine.engine import Engine
     from trainwright.fleet.run_folder import RunFile, RunFolder
-    from trainwright.fleet.summary import FleetDocument
+    from trainwright.fleet.summary import FleetDocument, SetTags
     from trainwright.pipeline.images import ChosenImage
+    from trainwright.push.references import PushTarget
+    from trainwright.site.site import Site
     from trainwright.verbs.build import BuildFlags
 
 Option = str | bool | tuple[str, ...]
@@ -29,7 +31,8 @@ JOBS = 2  # BuildKit runs the stages of one build side by side already
 # What each build of a line gets as it was given; and each build of stages, where it has a use for it.
 _PATHS = ("catalog", "site")
 _VALUES = ("builder", "cache", "registry", "push", "refresh")
-_SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution")
+_SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution", "leave_tags")
+_EVERY = (*_PATHS, *_VALUES, *_SWITCHES)
 _OF_STAGES = (*_PATHS, "builder", "cache", "locked", "refresh")
 # What means one image alone. --fresh-base would make a base for each line, and they would share nothing.
 _ALONE = (*RequestWords.__struct_fields__, "tags", "stages", "fresh_base")
@@ -38,11 +41,13 @@ _ALONE = (*RequestWords.__struct_fields__, "tags", "stages", "fresh_base")
 def build_images(flags: BuildFlags) -> None:
     """Build the lines of ``--images``, or what is left of the run of ``--resume``.
 
+    With --push, the moving tags of all lines move at the end, if every line is in the registry.
+
     Raises:
         RequestError: a flag does not go with these, a word matches no line, or there is no such run.
         EngineError: no engine answers.
         BuildFailed: the run was interrupted.
-        Ended: a line failed; with its exit code, or that of a failed build if they differ.
+        Ended: a line failed; with its exit code, or that of a failed build if they differ. Or no tag could move.
     """
     _check(flags)
     from trainwright.catalog.catalog import open_catalog
@@ -51,6 +56,7 @@ def build_images(flags: BuildFlags) -> None:
     from trainwright.fleet.summary import text
     from trainwright.pipeline.images import choose
     from trainwright.site.site import load_site
+    from trainwright.verbs.build import push_target
 
     folder = find(flags.resume) if flags.resume is not None else None
     if folder is not None:
@@ -58,7 +64,8 @@ def build_images(flags: BuildFlags) -> None:
     use_catalog(flags.catalog)
     site = load_site(Path(flags.site) if flags.site else None)
     images = choose(flags.images if folder is None else ",".join(folder.run.lines), open_catalog(), site)
-    if flags.stale:
+    target = push_target(flags.push, site)
+    if flags.stale and folder is None:
         from trainwright.verbs.fresh import stale_lines
 
         images = stale_lines(images, site)
@@ -66,7 +73,7 @@ def build_images(flags: BuildFlags) -> None:
         folder = create(flags.images or "", tuple(image.name for image in images), _options(flags))
     with folder.held():
         # Before the first process, which cannot ask whether an engine may be set up.
-        document = _build(folder, images, flags, connect(say=say))
+        document = _build(folder, images, flags, connect(say=say), target=target, site=site)
     emit(document, text, as_json=flags.json_)
     if document.exit_code:
         raise Ended(document.exit_code)
@@ -98,7 +105,9 @@ def _of_run(flags: BuildFlags, run: RunFile) -> BuildFlags:
         RequestError: a flag is another one than the run was begun with.
     """
     given = _options(flags)
-    if flags.images not in (None, run.images) or (given and given != run.options):
+    # That only stale lines were chosen is not said again: the run has its lines.
+    options = {name: value for name, value in run.options.items() if name != "stale"}
+    if flags.images not in (None, run.images) or (given and given != options):
         began = " ".join(["--images", shlex.quote(run.images), *_words(flags.replace(**run.options), run.options)])
         raise RequestError(
             f"--resume {run.id}: the run was begun with other flags: {began}",
@@ -108,8 +117,10 @@ def _of_run(flags: BuildFlags, run: RunFile) -> BuildFlags:
 
 
 def _options(flags: BuildFlags) -> dict[str, Option]:
-    """How every line of a run is built: the flags that are not at their default. Paths are absolute."""
-    given = {name: value for name in (*_PATHS, *_VALUES, *_SWITCHES) if (value := getattr(flags, name))}
+    """How every line of a run is built: the flags that are not at their default. Paths are absolute.
+
+    ``stale`` is among them, as the tags of such lines do not move as a set."""
+    given = {name: value for name in (*_EVERY, "stale") if (value := getattr(flags, name))}
     if flags.catalog is None and (own := own_catalog()) is not None:  # of the environment
         given["catalog"] = str(own)
     return given | {name: str(Path(given[name]).absolute()) for name in _PATHS if name in given}
@@ -136,8 +147,16 @@ def _flag(name: str) -> str:
     return f"--{keys[name].replace('_', '-')}"
 
 
-def _build(folder: RunFolder, images: Sequence[ChosenImage], flags: BuildFlags, engine: Engine) -> FleetDocument:
-    """Build what is left of a run, and write its summary.
+def _build(
+    folder: RunFolder,
+    images: Sequence[ChosenImage],
+    flags: BuildFlags,
+    engine: Engine,
+    *,
+    target: PushTarget | None,
+    site: Site,
+) -> FleetDocument:
+    """Build what is left of a run, move the tags of the set if all of it is there, and write its summary.
 
     Raises:
         BuildFailed: it was interrupted.
@@ -156,25 +175,26 @@ def _build(folder: RunFolder, images: Sequence[ChosenImage], flags: BuildFlags, 
         say(f"{line.name}: built before")
     # With --no-cache no line would take what the stages leave in the cache.
     groups = [] if flags.no_cache else shared_groups(left, open_catalog())
-    every = (*_PATHS, *_VALUES, *_SWITCHES)
-    units = works(left, groups, [*program(), "build"], _words(flags, every), _words(flags, _OF_STAGES))
+    waiting = _waiting(images, flags)
+    of_line = _words(flags.replace(leave_tags=waiting is not None), _EVERY)
+    units = works(left, groups, [*program(), "build"], of_line, _words(flags, _OF_STAGES))
     folder.forget_stages()
     say(f"run {folder.run.id}: {len(left)} of {len(images)} lines to build, {flags.jobs} at once; {folder.path}")
     view = make_view(flags.mode, say, len(left))
     fleet = Fleet(folder, units, jobs=flags.jobs, keep_going=flags.keep_going, view=view)
 
-    def so_far() -> FleetDocument:
+    def so_far(moving: SetTags | None) -> FleetDocument:
         lines = {unit.name: unit for unit in (*built, *fleet.progress) if unit.kind == "line"}
         stages = [unit for unit in fleet.progress if unit.kind == "stages"]
         seconds = time.monotonic() - started
-        document = summary(folder, [lines[image.name] for image in images], stages, seconds=seconds)
+        document = summary(folder, [lines[image.name] for image in images], stages, seconds=seconds, moving=moving)
         write_summary(folder, document)
         return document
 
     try:
         fleet.run()
     except KeyboardInterrupt:
-        document = so_far()
+        document = so_far(waiting)
         raise BuildFailed(
             f"interrupted: {document.count('built')} of {len(images)} lines are built; no other has a tag",
             remedy=f"./invoke build --resume {folder.run.id}",
@@ -182,7 +202,39 @@ def _build(folder: RunFolder, images: Sequence[ChosenImage], flags: BuildFlags, 
         ) from None
     finally:
         view.close()
-    return so_far()
+    document = so_far(waiting)
+    if waiting is None or target is None or flags.leave_tags or document.count("built") < len(images):
+        return document
+    return so_far(_advance(waiting, images, target, site))
+
+
+def _waiting(images: Sequence[ChosenImage], flags: BuildFlags) -> SetTags | None:
+    """The moving tags of the set as long as none has moved; ``None`` if no tag moves, or each line moves its own.
+
+    Lines of ``--stale`` have nothing in common: one that fails must not hold back the fixes of all others, which
+    would not be stale the next time.
+    """
+    if flags.push is None or not images or (flags.stale and not flags.leave_tags):
+        return None
+    from trainwright.fleet.summary import SetTags
+
+    words = [*(image.name for image in images), "--repository", flags.push, *_words(flags, _PATHS)]
+    return SetTags(state="left", command=f"./invoke tags advance {shlex.join(words)}")
+
+
+def _advance(waiting: SetTags, images: Sequence[ChosenImage], target: PushTarget, site: Site) -> SetTags:
+    """Move the moving tags of the set, in each region; what became of them."""
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.fleet.run_folder import UnitError
+    from trainwright.fresh.advance import advance
+    from trainwright.push.push import places_of
+
+    try:
+        moved = advance([(place, images) for place in places_of(target, site)], open_catalog(), site, say=say)
+    except Failure as failed:
+        error = UnitError(exit_code=failed.exit_code, error=failed.kind, message=failed.message, remedy=failed.remedy)
+        return waiting.replace(state="failed", error=error)
+    return waiting.replace(state="moved", tags=moved.tags)
 
 
 def _is_there(image: str, engine: Engine) -> bool:

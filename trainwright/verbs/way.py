@@ -48,6 +48,7 @@ class State(Struct, frozen=True):
         stages: build these alone, for the builder's cache.
         smoke: run the smoke tests, too.
         target: where the image is pushed; nowhere without it.
+        leave_tags: push without moving tags.
         budget: the size budget of the project, in place of the line's.
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
@@ -67,6 +68,7 @@ class State(Struct, frozen=True):
     stages: tuple[str, ...] = ()
     smoke: bool = False
     target: PushTarget | None = None
+    leave_tags: bool = False
     budget: Budget | None = None
 
     plan: Plan | None = None
@@ -354,7 +356,8 @@ def push(state: State) -> State:
     from trainwright.verbs.request import soci_in_hand
 
     site, target = state.site, state.target
-    options = PushOptions(progress=known(state.options).progress, soci=soci_in_hand())
+    progress = known(state.options).progress
+    options = PushOptions(progress=progress, soci=soci_in_hand(), leave_tags=state.leave_tags)
     image, scan = known(state.record).image_id, ScanGate(None, None, None, site).of_push
     sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
     return replace(state, pushed=push_images([image], target, site, options, say=state.say, scan=scan, sign=sign))

@@ -23,9 +23,12 @@ from tests.support.fleet_units import Yard
 from tests.support.in_process import call
 from trainwright.build.store import save
 from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import RegistryRefused
 from trainwright.core.processes import lives
 from trainwright.fleet.run_folder import find, runs
 from trainwright.pipeline.images import choose
+from trainwright.push.references import PushPlace
+from trainwright.push.tagging import TagRow, TagsDocument
 from trainwright.site.site import Site
 from trainwright.verbs import build_images
 
@@ -154,6 +157,9 @@ def test_what_is_gone_or_has_another_plan_is_built_again(worked):
         (("--images", "pytorch", "--stages", "os"), "--stages: not with --images"),
         (("pytorch:cu124", "--jobs", "3"), "--jobs: only with --images"),
         (("pytorch:cu124", "--keep-going"), "--keep-going: only with --images"),
+        (("pytorch:cu124", "--leave-tags"), "--leave-tags: only with --push"),
+        (("--images", "pytorch", "--leave-tags"), "--leave-tags: only with --push"),
+        (("--images", "pytorch", "--push", "a.b/c"), "--repository a.b/c: a.b is not an ECR registry"),
         (("--resume", "x"), "--resume x: no such run, and this project has none"),
     ],
 )
@@ -249,6 +255,118 @@ def test_a_build_is_a_process_of_this_program_wherever_it_is_called(tmp_path):
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "pytorh" in done.stderr
+
+
+REPOSITORY = "111111111111.dkr.ecr.us-west-2.amazonaws.com/team/training"
+PLACE = PushPlace("111111111111", "us-west-2", "team/training")
+ADVANCE = f"./invoke tags advance {CPU} {CUDA} {TENSORFLOW} --repository {REPOSITORY}"
+
+
+class Registry:
+    """In place of what moves the tags: notes for what it is asked, and what had been built by then."""
+
+    def __init__(self, yard: Yard) -> None:
+        self.yard, self.refusal = yard, ""
+        self.asked: list[Any] = []
+        self.built: list[str] = []
+
+    def advance(self, places: Any, *_: object, **__: object) -> TagsDocument:
+        self.asked.append([(place, [image.name for image in images]) for place, images in places])
+        self.built = sorted(event.partition(" ")[2] for event in self.yard.events if event.startswith("end "))
+        if self.refusal:
+            raise RegistryRefused(self.refusal, remedy="push it")
+        rows = [
+            TagRow(
+                tag, PLACE.account, PLACE.region, PLACE.repository, "sha256:1", "sha256:1", "2.6.0", None, held, *did
+            )
+            for tag, held, did in (("one", "", ("moved", ())), ("two", "held: loss diverges", ("kept", ())))
+        ]
+        return TagsDocument(schema="trainwright/tags/1", tags=tuple(rows))
+
+
+@pytest.fixture
+def registry(worked: Yard, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    made = Registry(worked)
+    monkeypatch.setattr("trainwright.fresh.advance.advance", made.advance)
+    return made
+
+
+def of_lines(yard: Yard) -> list[list[str]]:
+    return [argv for argv in commands(yard) if "--stages" not in argv]
+
+
+def test_the_tags_of_a_green_set_move_once_and_at_the_end(worked, registry):
+    document = build("--images", IMAGES, "--jobs", "3", "--push", REPOSITORY)
+    assert registry.asked == [[(PLACE, [CPU, CUDA, TENSORFLOW])]]
+    assert set(VERSIONS.values()) <= set(registry.built)
+    assert [argv.count("--leave-tags") for argv in of_lines(worked)] == [1, 1, 1]
+    assert not any({"--leave-tags", "--push"} & {*argv} for argv in commands(worked) if "--stages" in argv)
+    moving = document["moving"]
+    assert (moving["state"], [row["tag"] for row in moving["tags"]]) == ("moved", ["one", "two"])
+    folder = Path(document["folder"])
+    assert json.loads((folder / "summary.json").read_text()) == document
+    assert "- 1 moved, 1 kept" in (folder / "summary.md").read_text()
+    said = call("build", "--resume", document["run"]).stdout
+    assert "tags    1 moved, 1 kept\ntags    two (us-west-2): held: loss diverges\n" in said
+    assert "tags advance" not in said
+
+
+def test_no_tag_of_a_set_moves_if_a_line_failed_and_all_do_when_it_is_resumed(worked, registry):
+    worked.tell("2.21.0", "fail 8 source")
+    done = call("build", "--images", IMAGES, "--keep-going", "--push", REPOSITORY)
+    assert done.returncode == 8
+    (run,) = runs()
+    assert "tags    no moving tag of the set was moved" in done.stdout
+    assert f"move    {ADVANCE}\nnext    ./invoke build --resume {run}" in done.stdout
+    kept = json.loads((find(run).path / "summary.json").read_text())["moving"]
+    assert (kept["state"], kept["command"]) == ("left", ADVANCE)
+    assert f"`{ADVANCE}`" in (find(run).path / "summary.md").read_text()
+    assert registry.asked == []
+    document = build("--resume", run)
+    assert registry.asked == [[(PLACE, [CPU, CUDA, TENSORFLOW])]]  # those of before, too
+    assert document["moving"]["state"] == "moved"
+
+
+def test_a_line_that_was_not_started_holds_the_tags_as_well(worked, registry):
+    worked.tell("2.6.0", "fail 6 proof")
+    document = build("--images", IMAGES, "--jobs", "1", "--push", REPOSITORY, code=6)
+    assert (document["moving"]["state"], registry.asked) == ("left", [])
+
+
+def test_tags_that_cannot_move_are_a_failure_of_the_run(worked, registry):
+    registry.refusal = f"not every image is there\n  {CPU}: is not proven"
+    document = build("--images", IMAGES, "--push", REPOSITORY, code=7)
+    assert (document["outcome"], document["exit_code"]) == ("failed", 7)
+    moving = document["moving"]
+    assert (moving["state"], moving["command"], moving["error"]["error"]) == ("failed", ADVANCE, "registry")
+    done = call("build", "--resume", document["run"])
+    assert done.returncode == 7
+    assert f"tags      {CPU}: is not proven\ntags    push it\nmove    {ADVANCE}" in done.stdout
+    registry.refusal = ""
+    assert build("--resume", document["run"])["moving"]["state"] == "moved"
+    assert len(of_lines(worked)) == 3  # nothing was built again
+
+
+def test_a_set_whose_tags_are_left_to_somebody_else(worked, registry):
+    document = build("--images", IMAGES, "--push", REPOSITORY, "--leave-tags")
+    assert (document["moving"]["state"], document["moving"]["command"]) == ("left", ADVANCE)
+    assert build("--resume", document["run"])["moving"]["state"] == "left"
+    assert registry.asked == []
+
+
+def test_without_a_push_nothing_is_said_of_tags(worked, registry):
+    document = build("--images", "tensorflow:cpu")
+    assert (document["moving"], registry.asked) == (None, [])
+    assert "--leave-tags" not in of_lines(worked)[0]
+
+
+def test_stale_lines_move_their_tags_alone_also_when_resumed(worked, registry):
+    worked.tell("2.6.0", "fail 6 proof")
+    first = build("--images", IMAGES, "--stale", "--keep-going", "--push", REPOSITORY, code=6)
+    second = build("--resume", first["run"], "--push", REPOSITORY)
+    assert (first["moving"], second["moving"], registry.asked) == (None, None, [])
+    assert set(states(second).values()) == {"built"}
+    assert not any("--leave-tags" in argv or "--stale" in argv for argv in of_lines(worked))
 
 
 def test_only_stale_lines_are_built(worked):

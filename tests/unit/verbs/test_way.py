@@ -112,16 +112,16 @@ def test_an_image_is_pushed_nowhere_unless_it_is_asked_for():
     assert way.push(state) is state
 
 
-@pytest.mark.parametrize("soci", [True, False])
-def test_a_build_is_pushed_as_the_project_file_says(monkeypatch, tmp_path, soci):
+@pytest.mark.parametrize(("soci", "leave"), [(True, False), (False, True)])
+def test_a_build_is_pushed_as_the_project_file_and_its_flags_say(monkeypatch, tmp_path, soci, leave):
     asked = []
-    monkeypatch.setattr("trainwright.push.push.push_images", lambda *words, **_: asked.append(words[3].soci))
+    monkeypatch.setattr("trainwright.push.push.push_images", lambda *words, **_: asked.append(words[3]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trainwright.toml").write_text(f'[image]\nframework = "pytorch"\nsoci = {str(soci).lower()}\n')
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
     target = PushTarget("team/x", ("us-west-2",), "1" * 12)
-    way.push(replace(start(), target=target, record=record_of(plan, f"sha256:{'1' * 64}")))
-    assert asked == [soci]
+    way.push(replace(start(), target=target, leave_tags=leave, record=record_of(plan, f"sha256:{'1' * 64}")))
+    assert [(options.soci, options.leave_tags) for options in asked] == [(soci, leave)]
 
 
 @pytest.mark.parametrize(("text", "names"), [("a, b,a", ("a", "b")), (" ,", None), ("", None)])
