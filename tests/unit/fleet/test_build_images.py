@@ -259,7 +259,7 @@ def test_a_build_is_a_process_of_this_program_wherever_it_is_called(tmp_path):
 
 REPOSITORY = "111111111111.dkr.ecr.us-west-2.amazonaws.com/team/training"
 PLACE = PushPlace("111111111111", "us-west-2", "team/training")
-ADVANCE = f"./invoke tags advance {CPU} {CUDA} {TENSORFLOW} --repository {REPOSITORY}"
+ADVANCE = f"./invoke tags advance {CUDA} {CPU} {TENSORFLOW} --repository {REPOSITORY}"
 
 
 class Registry:
@@ -275,13 +275,21 @@ class Registry:
         self.built = sorted(event.partition(" ")[2] for event in self.yard.events if event.startswith("end "))
         if self.refusal:
             raise RegistryRefused(self.refusal, remedy="push it")
-        rows = [
-            TagRow(
-                tag, PLACE.account, PLACE.region, PLACE.repository, "sha256:1", "sha256:1", "2.6.0", None, held, *did
-            )
-            for tag, held, did in (("one", "", ("moved", ())), ("two", "held: loss diverges", ("kept", ())))
-        ]
-        return TagsDocument(schema="trainwright/tags/1", tags=tuple(rows))
+        row = TagRow(
+            tag="one",
+            account=PLACE.account,
+            region=PLACE.region,
+            repository=PLACE.repository,
+            digest="sha256:1",
+            belongs="sha256:1",
+            version="2.6.0",
+            built=None,
+            held="",
+            state="moved",
+            history=(),
+        )
+        rows = (row, row.replace(tag="two", held="held: loss diverges", state="kept"))
+        return TagsDocument(schema="trainwright/tags/1", tags=rows)
 
 
 @pytest.fixture
@@ -297,7 +305,7 @@ def of_lines(yard: Yard) -> list[list[str]]:
 
 def test_the_tags_of_a_green_set_move_once_and_at_the_end(worked, registry):
     document = build("--images", IMAGES, "--jobs", "3", "--push", REPOSITORY)
-    assert registry.asked == [[(PLACE, [CPU, CUDA, TENSORFLOW])]]
+    assert registry.asked == [[(PLACE, [CUDA, CPU, TENSORFLOW])]]
     assert set(VERSIONS.values()) <= set(registry.built)
     assert [argv.count("--leave-tags") for argv in of_lines(worked)] == [1, 1, 1]
     assert not any({"--leave-tags", "--push"} & {*argv} for argv in commands(worked) if "--stages" in argv)
@@ -323,7 +331,7 @@ def test_no_tag_of_a_set_moves_if_a_line_failed_and_all_do_when_it_is_resumed(wo
     assert f"`{ADVANCE}`" in (find(run).path / "summary.md").read_text()
     assert registry.asked == []
     document = build("--resume", run)
-    assert registry.asked == [[(PLACE, [CPU, CUDA, TENSORFLOW])]]  # those of before, too
+    assert registry.asked == [[(PLACE, [CUDA, CPU, TENSORFLOW])]]  # those of before, too
     assert document["moving"]["state"] == "moved"
 
 
