@@ -75,6 +75,7 @@ def test_another_repository_of_the_project_file_is_not_passed_over_in_silence(se
         ("--images", "pytorch"),
         ("--resume", "run"),
         ("--dry-run",),
+        ("--leave-tags",),
         ("--builder", "farm"),
         ("--stages", "tools"),
         ("--tag", "mine:1"),
