@@ -1,8 +1,8 @@
 """``tags advance``: moves the moving tags of a set of image lines, once the registry has an image of each.
 
 The jobs of a pipeline leave the moving tags alone (``push --leave-tags``), and its last one does this; so does a run of
-``build --images --push`` at its end. It reads the registry and the catalog and nothing else, so it runs anywhere, without
-an engine, and can be repeated.
+``build --images --push`` at its end. It reads the registry and the catalog and nothing else, so it runs anywhere,
+without an engine, and can be repeated.
 """
 
 from __future__ import annotations
