@@ -23,6 +23,8 @@ from trainwright.plan.resolve import resolve
 
 _FROM = re.compile(r"FROM \S+ AS (\S+)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
+_LIST = re.compile(r"(LABEL|ENV|.*/mnt/(?:apt|dnf)-install) (.*)")  # what is filled: as many words a line as fit
+_WORD = re.compile(r'(?:[^\s"\\]|"[^"]*")+')
 EXTENDED = "1.10.2-cu113"  # the line whose AWS container is extended, as in AWS's guide
 
 
@@ -72,21 +74,41 @@ def dockerfiles_of(entry: Line, everything: Catalog) -> tuple[str, list[Variant]
 
 
 def difference(variant: Variant) -> str:
-    """What an option changes: removed and added lines, each run of them under its stage and the line above it.
+    """What an option changes: removed and added rows, each run of them under its stage and the row above it.
 
-    The option's version is written VERSION, and versions in lines that only tell the place are left out.
+    Of a filled list (packages, labels, variables) each word is a row of its own, under the row that begins the list.
+    The option's version is written VERSION, and versions in rows that only tell the place are left out.
     """
-    old, new = variant.plain.splitlines(), variant.text.splitlines()
+    old, new = (_rows(text) for text in (variant.plain, variant.text))
+    version = re.compile(rf"(?<![\d.]){re.escape(variant.version)}(?!\.?\d)")
     rows: list[str] = []
+    list_there: list[str] = []
     for tag, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        above = next((line for line in reversed(new[:k]) if line), "")
-        stage = next((head[1] for line in reversed(new[: k + 1]) if (head := _FROM.match(line))), "")
-        rows += [f"@@ {stage or 'before the first stage'} @@", f" {_NUMBER.sub('N', above)}"]
-        rows += [f"-{line}" for line in old[i:j]]
-        rows += [f"+{line.replace(variant.version, 'VERSION')}" for line in new[k:m]]
+        above = next((row for row in reversed(new[:k]) if not row.startswith("\t")), "")
+        stage = next((head[1] for row in reversed(new[: k + 1]) if (head := _FROM.match(row))), "")
+        place = [f"@@ {stage or 'before the first stage'} @@", f" {_NUMBER.sub('N', above)}"]
+        # Words of a list are sorted, so where in it they are says nothing.
+        in_list = all(row.startswith("\t") for row in (*old[i:j], *new[k:m]))
+        rows += [] if in_list and place == list_there else place
+        list_there = place if in_list else []
+        rows += [f"-{row}" for row in old[i:j]]
+        rows += [f"+{version.sub('VERSION', row)}" for row in new[k:m]]
     return "\n".join(rows) + "\n"
+
+
+def _rows(dockerfile: str) -> list[str]:
+    """The lines of a Dockerfile that are not empty; each word of a filled list is a row that begins with a tab."""
+    rows: list[str] = []
+    listed = False
+    for line in filter(None, dockerfile.splitlines()):
+        head = _LIST.fullmatch(line)
+        listed = head is not None or (listed and not line.lstrip().startswith("&&"))
+        rows += [head[1]] if head else [] if listed else [line]
+        rows += [f"\t{word}" for word in _WORD.findall(head[2] if head else line)] if listed else []
+        listed = listed and line.endswith("\\")
+    return rows
 
 
 def expectations(variants: Iterable[Variant]) -> dict[str, str]:

@@ -60,13 +60,29 @@ def test_every_option_has_an_expectation_and_no_other_has() -> None:
         ("COPY b c\n", "COPY b c\nRUN more-3.4\n", "@@ final @@\n COPY b c\n+RUN more-VERSION\n"),
         ("RUN one", "RUN other", "@@ os @@\n FROM a AS os\n-RUN one \\\n+RUN other \\\n"),
         ("COPY b c\n", "", "@@ final @@\n FROM os AS final\n-COPY b c\n"),
-        ("\nFROM os", "\nFROM a AS new\n\nFROM os", "@@ new @@\n     two N\n+FROM a AS new\n+\n"),
+        ("\nFROM os", "\nFROM a AS new\n\nFROM os", "@@ new @@\n     two N\n+FROM a AS new\n"),
         ("FROM a AS os", "# head\nFROM a AS os", "@@ before the first stage @@\n \n+# head\n"),
     ],
 )
 def test_a_difference_tells_what_and_where(old: str, new: str, told: str) -> None:
     assert PLAIN.count(old) == 1
     assert difference(variant(PLAIN.replace(old, new))) == told
+
+
+def test_words_of_a_filled_list_are_told_apart() -> None:
+    """One more word moves all that follow it into other lines; none of these is a change."""
+    listed = PLAIN + 'RUN x \\\n    /mnt/apt-install a c \\\n        d 7.2\nLABEL l="1 3.4" m=2\n'
+    more = (
+        PLAIN
+        + 'RUN x \\\n    /mnt/apt-install a \\\n        b c d e-3.4 7.3.4\nLABEL l="1 3.4" \\\n    m=2 n="o 3.4"\n'
+    )
+    packages = "@@ final @@\n     /mnt/apt-install\n+\tb\n-\t7.2\n+\te-VERSION\n+\t7.3.4\n"
+    labels = '@@ final @@\n LABEL\n+\tn="o VERSION"\n'
+    assert difference(variant(more, plain=listed)) == packages + labels
+    # What follows a list is not in it.
+    text = "RUN /mnt/apt-install a \\\n    b \\\n    && c d\nRUN e f\n"
+    told = difference(variant(text.replace("c d", "c d g"), plain=text))
+    assert told == "@@ before the first stage @@\n RUN /mnt/apt-install\n-    && c d\n+    && c d g\n"
 
 
 def test_the_place_counts() -> None:
