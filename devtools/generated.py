@@ -7,7 +7,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from bench.goals import with_goals
 from bench.measured import PAGE as BENCHMARKS
@@ -31,6 +30,7 @@ from trainwright.catalog.listing import ComponentsDocument, ListDocument
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import FindingsDocument, rules_markdown
 from trainwright.core.findings_baseline import Baseline
+from trainwright.core.layout import json_lines
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import Record
@@ -126,7 +126,6 @@ DOCUMENTS: dict[str, type[Record]] = {
     "trainwright.toml": ProjectFile,
 }
 ROOT = Path(__file__).resolve().parent.parent
-WIDTH = 120
 PROVEN = ROOT / "docs" / "proven.md"
 SCHEMAS = ROOT / "trainwright" / "schemas"
 # https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
@@ -143,7 +142,7 @@ def expected_files() -> dict[Path, str]:
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():
         schema = {"$id": f"urn:trainwright:schema:{name}"} | schema_of(model)
-        files[SCHEMAS / f"{name}.schema.json"] = _compact(schema) + "\n"
+        files[SCHEMAS / f"{name}.schema.json"] = json_lines(schema) + "\n"
     files |= {path: with_modeline(path, name) for name, paths in written_files().items() for path in paths}
     examples = rule_examples()
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
@@ -180,19 +179,6 @@ def with_modeline(path: Path, name: str) -> str:
     place = Path(os.path.relpath(SCHEMAS, path.parent), f"{name}.schema.json")
     rest = text.partition("\n")[2] if text.startswith(MODELINE) else text
     return f"{MODELINE}{place}\n{rest}"
-
-
-def _compact(value: Any, depth: int = 0) -> str:
-    """JSON with a line for each part that fits into one."""
-    text = json.dumps(value, sort_keys=True)
-    if len(text) + depth <= WIDTH or not isinstance(value, dict | list):
-        return text
-    if isinstance(value, dict):
-        parts, ends = [f"{json.dumps(key)}: {_compact(each, depth + 1)}" for key, each in sorted(value.items())], "{}"
-    else:
-        parts, ends = [_compact(each, depth + 1) for each in value], "[]"
-    indent = "\n" + " " * depth
-    return f"{ends[0]}{indent} " + f",{indent} ".join(parts) + f"{indent}{ends[1]}"
 
 
 def _findings_page() -> str:

@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from trainwright.core.layout import json_lines
+
 FOLDER = Path(__file__).parents[1] / "tests" / "support" / "manifest_schemas"
 SOURCES = {
     "pytorchjob": "kubeflow/training-operator v1.9.0, manifests/base/crds/kubeflow.org_pytorchjobs.yaml (Apache-2.0)",
@@ -29,7 +31,6 @@ SOURCES = {
     "(Apache-2.0), as pydantic's JSON schema",
 }
 KINDS = {"job": "Job", "pytorchjob": "PyTorchJob", "hyperpod": "HyperPodPyTorchJob"}
-WIDTH = 118
 KEPT = ("type", "required", "enum", "pattern", "minimum", "maximum", "anyOf")
 
 
@@ -90,21 +91,6 @@ def _published(kind: str, path: Path) -> tuple[Mapping[str, Any], Mapping[str, A
     return {"type": "object", "properties": resource, "required": ["spec"]}, whole
 
 
-def as_text(value: Any, indent: int = 0) -> str:
-    """Return JSON whose short parts share lines."""
-    line = json.dumps(value)
-    if not isinstance(value, dict) or len(line) + indent < WIDTH:
-        return line
-    pad, lines = " " * (indent + 1), [""]
-    for key, each in value.items():
-        text = f"{json.dumps(key)}: {as_text(each, indent + 1)}"
-        if lines[-1] and len(lines[-1]) + len(text) + len(pad) < WIDTH and "\n" not in lines[-1] + text:
-            lines[-1] += f", {text}"
-        else:
-            lines.append(text)
-    return "{\n" + ",\n".join(f"{pad}{each}" for each in lines[1:]) + "\n" + " " * indent + "}"
-
-
 def main(kind: str, published: str, *manifests: str) -> None:
     """Write the extract of a published schema."""
     read = [each for name in manifests for each in yaml.safe_load_all(Path(name).read_text())]
@@ -112,7 +98,7 @@ def main(kind: str, published: str, *manifests: str) -> None:
     made = extract(schema, [each for each in read if each["kind"] == KINDS[kind]], whole)
     comment = f"Extract of {SOURCES[kind]}. Written by devtools/manifest_schemas.py."
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{kind}.json").write_text(as_text({"$comment": comment, **made}) + "\n")
+    (FOLDER / f"{kind}.json").write_text(json_lines({"$comment": comment, **made}) + "\n")
 
 
 if __name__ == "__main__":

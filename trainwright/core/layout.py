@@ -1,9 +1,12 @@
-"""Sizes and columns of text for people. Plain: they can be read, piped and pasted."""
+"""Sizes, columns of text and JSON for people. Plain: they can be read, piped and pasted."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
+WIDTH = 120  # characters of a line of JSON
 UNITS = ("B", "kB", "MB", "GB")  # decimal, as registries and ``docker images`` count
 
 
@@ -36,3 +39,25 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
     return "\n".join(lines)
+
+
+def json_lines(value: Any, depth: int = 0) -> str:
+    """JSON of a file that is kept: keys in order, and as many parts in a line as fit.
+
+    Args:
+        value: what ``json.dumps`` takes.
+        depth: of what it is a part of.
+    """
+    line = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if len(line) + depth < WIDTH or not isinstance(value, dict | list):
+        return line
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {json_lines(each, depth + 1)}" for key, each in sorted(value.items())]
+    else:
+        parts = [json_lines(each, depth + 1) for each in value]
+    rows = parts[:1]
+    for part in parts[1:]:
+        joined = f"{rows[-1]}, {part}"
+        rows[-1:] = [joined] if len(joined) + depth + 1 < WIDTH and "\n" not in joined else [rows[-1], part]
+    indent = "\n" + " " * depth
+    return f"{line[0]}{indent} " + f",{indent} ".join(rows) + f"{indent}{line[-1]}"

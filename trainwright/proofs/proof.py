@@ -7,7 +7,6 @@ first value is a digest of all other text, so that an edited proof is not taken 
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +15,7 @@ from msgspec import Meta
 from trainwright.core.data_files import parse_json, read_text
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import Digest, Name, OneLine, Sha256, Stamp, form
+from trainwright.core.layout import json_lines
 from trainwright.core.records import Field, Record, parse_record
 
 SCHEMA: Literal["trainwright/proof/1"] = "trainwright/proof/1"
@@ -113,7 +113,7 @@ class LineProof(ProofHead, forbid_unknown_fields=True):
 
 def dump(proof: LineProof) -> str:
     """The text of a proof's file: equal proofs give equal text."""
-    body = json.dumps(proof.as_json(), indent=1, sort_keys=True, ensure_ascii=False).removeprefix("{\n") + "\n"
+    body = json_lines(proof.as_json()).removeprefix("{\n") + "\n"
     return f'{{\n "digest": "{_digest(body)}",\n{body}'
 
 

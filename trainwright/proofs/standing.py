@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Line
@@ -57,7 +57,7 @@ def proof_of(plan: Plan) -> LineProof | None:
     found = None
     for path in files(plan.framework).values():
         text = read_text(path)
-        if plan.id not in text and not _same_line(text, plan):
+        if plan.id not in text and not _same_line(parse_json(text, str(path)), plan):
             continue
         from trainwright.proofs.proof import read
 
@@ -112,10 +112,15 @@ def _judged(path: Path, entry: Line, catalog: Catalog) -> Standing:
         return Standing(state="stale", date=claim.date[:10])
 
 
-def _same_line(text: str, plan: Plan) -> bool:
-    """Whether a proof's text is of the line that a plan follows from, whatever the plan was then."""
-    same = {key: getattr(plan, key) for key in ("cuda", "flavour", "framework", "python", "version")}
-    return all(f'\n "{key}": "{value}"' in text for key, value in same.items()) and f'"os": "{plan.base.os}"' in text
+def _same_line(proof: Any, plan: Plan) -> bool:
+    """Whether a proof, as it was read, is of the line that a plan follows from, whatever the plan was then."""
+    base = proof.get("base") if isinstance(proof, dict) else None
+    same = ("cuda", "flavour", "framework", "python", "version")
+    return (
+        isinstance(base, dict)
+        and base.get("os") == plan.base.os
+        and all(proof.get(key) == getattr(plan, key) for key in same)
+    )
 
 
 def _place() -> Path:
