@@ -123,6 +123,16 @@ class EmulatedAws:
         """
         self.faults.arm_registry(method, path_regex, what, times)
 
+    @contextmanager
+    def mounting(self) -> Iterator[None]:
+        """The repositories of the first region lend layers to each other: the account setting BLOB_MOUNTING."""
+        api = self.client("ecr")
+        api.put_account_setting(name="BLOB_MOUNTING", value="ENABLED")
+        try:
+            yield
+        finally:
+            api.put_account_setting(name="BLOB_MOUNTING", value="DISABLED")
+
     def release(self) -> None:
         """Forget all faults; requests that hang are cut."""
         self.faults.disarm()

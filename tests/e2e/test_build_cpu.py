@@ -196,14 +196,8 @@ def test_packages_and_code_of_the_user(built, program, docker, tmp_path):
     (source / "sub").mkdir(parents=True)
     (source / "train.py").write_text("import os, tqdm\nopen(os.environ['SM_MODEL_DIR'] + '/done', 'w').write('yes')\n")
     (source / "sub" / "helper.py").write_text("")
-    user = [
-        "--with-requirements",
-        str(tmp_path / "requirements.txt"),
-        "--code",
-        str(source),
-        "--entry-point",
-        "train.py",
-    ]
+    requirements = str(tmp_path / "requirements.txt")
+    user = ["--with-requirements", requirements, "--code", str(source), "--entry-point", "train.py"]
     done = program("build", *CPU_LINE, *user, "--json")
     try:
         assert done.code == 0, done.err[-4000:]

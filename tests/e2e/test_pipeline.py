@@ -90,10 +90,9 @@ def environment(source: Path, aws: EmulatedAws, image: str, **more: str) -> dict
 @pytest.fixture(scope="module")
 def pushed(source: Path, image: str, cloud: EmulatedAws) -> Iterator[Build]:
     """A whole build of the CPU image, as the schedule starts it. What it sends, the registry lends to the next."""
-    cloud.client("ecr").put_account_setting(name="BLOB_MOUNTING", value="ENABLED")
     cloud.client("ecr").create_repository(repositoryName=REPOSITORY)
-    yield run_build(source, environment=environment(source, cloud, image, TAG="nightly"))
-    cloud.client("ecr").put_account_setting(name="BLOB_MOUNTING", value="DISABLED")
+    with cloud.mounting():
+        yield run_build(source, environment=environment(source, cloud, image, TAG="nightly"))
 
 
 def failures(build: Build, report: str) -> list[str]:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import uuid
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -175,18 +175,17 @@ def test_push_attaches_what_promote_asks_for(aws, dev, plan, promote, monkeypatc
     assert not [asked for asked in aws.requests if asked.method in ("POST", "PATCH", "PUT")]
 
 
-@pytest.mark.parametrize("setting", ["ENABLED", "DISABLED"])
-def test_within_a_registry_layers_are_mounted_where_the_account_says_so(aws, dev, plan, promote, setting):
+@pytest.mark.parametrize("mounting", [True, False])
+def test_within_a_registry_layers_are_mounted_where_the_account_says_so(aws, dev, plan, promote, mounting):
     """ECR's user guide, "Blob mounting": with the account setting a layer of another repository is not sent again."""
     image = push_proven(*opened(dev), plan, *LAYERS, built=DAY)
     there = PushPlace(DEV, WEST, f"release/{dev.repository}")
-    aws.client("ecr").put_account_setting(name="BLOB_MOUNTING", value=setting)
     aws.requests.clear()
-    (row,) = promote(dev.digested(image.digest), f"{there.host}/{there.repository}")["promoted"]
-    aws.client("ecr").put_account_setting(name="BLOB_MOUNTING", value="DISABLED")
+    with aws.mounting() if mounting else nullcontext():
+        (row,) = promote(dev.digested(image.digest), f"{there.host}/{there.repository}")["promoted"]
     assert opened(there)[0].manifest(digest=image.digest) == image
     assert content(there, image.digest) == content(dev, image.digest)
-    if setting == "ENABLED":
+    if mounting:
         assert row["sent_bytes"] == 0
         assert aws.uploaded() < 100  # empty configurations of documents
     else:

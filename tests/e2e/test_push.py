@@ -25,13 +25,10 @@ pytest_plugins = ["tests.support.push_fixtures"]
 
 def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, words, state, tmp_path):
     more = ("--create", "--tag", "nightly")
-    # Layers that another module's repository has are not compressed again.
-    aws.client("ecr").put_account_setting(name="BLOB_MOUNTING", value="ENABLED")
-    row = one(
-        program("push", "--image", image, *words, *more, DOCKER_CONFIG=str(tmp_path / "docker"), **aws.environment)
-    )
+    places = {"DOCKER_CONFIG": str(tmp_path / "docker"), **aws.environment}
+    with aws.mounting():  # layers that another module's repository has are not compressed again
+        row = one(program("push", "--image", image, *words, *more, **places))
     api = aws.client("ecr")
-    api.put_account_setting(name="BLOB_MOUNTING", value="DISABLED")
 
     # The address by digest is the image, for whoever pulls it.
     pulled = engine.images.pull(row["uri"], auth_config=aws.login())

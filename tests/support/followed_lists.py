@@ -1,16 +1,13 @@
-"""Scripts in which it decides what is in a list, how long data are, or what is made first."""
+"""Scripts where the contents of a list, the length of the data, or the order of two calls decide."""
 
 from __future__ import annotations
 
-LISTED = """
-import tensorflow as tf
-import horovod.tensorflow.keras as hvd
-hvd.init()
-gpus = tf.config.list_physical_devices("GPU")
-tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+from tests.support.followed_scripts import HOROVOD
+
+LISTED = (
+    HOROVOD
+    + """
 place = {{"size": hvd.size(), "first": hvd.rank() == 0}}
-model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.1 * hvd.size())), loss="mse")
 def calls():
     all_of_them = [hvd.callbacks.MetricAverageCallback(){every}]
     first = [tf.keras.callbacks.TensorBoard(){one}]
@@ -18,6 +15,7 @@ def calls():
 steps = 1000 // 64{share}
 model.fit(data, steps_per_epoch=steps, callbacks=calls(), validation_data={held})
 """
+)
 PARTS_OF_LIST = {"every": "", "one": "", "share": ' // place["size"]', "held": "test"}
 BROADCAST = ", hvd.callbacks.BroadcastGlobalVariablesCallback(0)"
 ENDING = ", tf.keras.callbacks.EarlyStopping()"

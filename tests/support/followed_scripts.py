@@ -99,7 +99,7 @@ def _mp_fn(index):
         loss.backward()
         xm.optimizer_step(optimizer)
 """
-KERAS = """
+HOROVOD = """
 import tensorflow as tf
 import horovod.tensorflow.keras as hvd
 hvd.init()
@@ -107,10 +107,15 @@ gpus = tf.config.list_physical_devices("GPU")
 tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.1 * hvd.size())), loss="mse")
+"""
+KERAS = (
+    HOROVOD
+    + """
 def make():
     return [hvd.callbacks.BroadcastGlobalVariablesCallback(0), {}]
 model.fit(data, callbacks=make())
 """
+)
 AVERAGE, STOP = "hvd.callbacks.MetricAverageCallback()", "tf.keras.callbacks.EarlyStopping()"
 WARM = "hvd.callbacks.LearningRateWarmupCallback(initial_lr={}, warmup_epochs=3)"
 TAPE = """
@@ -320,15 +325,9 @@ for epoch in range(start, 9):
 """
 BY_IF = "start = 0\nif hvd.rank() == 0:\n    start = last()\n"
 AGREED = "start = int(hvd.broadcast(torch.tensor(start), root_rank=0).item())"
-LATER = """
-import os
-import tensorflow as tf
-import horovod.tensorflow.keras as hvd
-hvd.init()
-gpus = tf.config.list_physical_devices("GPU")
-tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
-model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.1 * hvd.size())), loss="mse")
+LATER = (
+    HOROVOD
+    + """
 start = 0
 if hvd.rank() == 0:
     model.load_weights("/opt/ml/checkpoints/last.h5")
@@ -340,6 +339,7 @@ calls = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
 calls += chosen(tf.keras.callbacks.ModelCheckpoint("/opt/ml/checkpoints/last.h5"))
 model.fit(data.shard(hvd.size(), hvd.rank()), initial_epoch=start, callbacks=calls)
 """
+)
 SENT = 'start = hvd.broadcast(start, root_rank=0, name="start")'
 FIRST = "[callback] if hvd.rank() == 0 else []"
 HELD = """

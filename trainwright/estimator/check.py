@@ -81,9 +81,6 @@ def check(subject: Subject) -> list[Finding]:
         if family is service_limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):
             continue
         found += family.check(subject)
-    if any(each.code == rules_job.INCOMPLETE.code for each in found):
-        # What follows is not a second mistake: without a role there is no output either.
-        found = [f for f in found if f.code != service_limits.LIMIT.code or not f.message.endswith(" is missing")]
     if not any(f.severity == "error" for f in found):
         found += _compiled(subject)
     return list(dict.fromkeys(found))

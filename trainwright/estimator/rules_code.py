@@ -17,14 +17,14 @@ from trainwright.user.requirements import logical_lines, requirements_text
 NEWER_SYNTAX = Rule(
     code="TW326",
     severity="error",
-    title="a script, or what it imports, in a syntax that the image's Python does not have",
+    title="a script, or what it imports, uses syntax that the image's Python does not support",
     source="Python's reference, ast.parse: feature_version; What's New in Python 3.8 to 3.13",
     remedy="Use an image with a newer Python, or the older syntax.",
 )
 NOT_A_REQUIREMENT = Rule(
     code="TW327",
     severity="error",
-    title="a line of requirements.txt that pip refuses, so the script is never started",
+    title="pip refuses a line of requirements.txt, so the script is never started",
     source=f"{TOOLKIT}, modules.py: pip install -r requirements.txt comes first; PEP 508: behind a name and its extras "
     "only a comparison, a marker or an address; pip's requirements file format",
     remedy="Write NAME==VERSION, with two equals signs.",

@@ -81,7 +81,7 @@ TRAINIUM = Rule(
 PYTHON_ONLY = Rule(
     code="TW209",
     severity="error",
-    title="torchrun and xla_spawn only start Python files, and no packages (a source_dir with setup.py)",
+    title="torchrun and xla_spawn only start Python files, not packages (a source_dir with setup.py)",
     source=f"{SDK}; {PYTORCH_TOOLKIT}; {TOOLKIT}, _entry_point_type.py: setup.py makes it a package; "
     "torch_distributed.py and pytorch_xla.py: ClientError for packages",
     remedy="Use a .py file as entry_point, and leave setup.py out of source_dir.",

@@ -191,7 +191,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Check the rules of this family."""
     yield from _code(subject)
     yield from _instances(subject)
-    yield from _missing(subject)
+    yield from missing(subject)
     yield from _parameters(subject)
     yield from _environment(subject)
     yield from _spot(subject)
@@ -267,7 +267,8 @@ def _instances(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _missing(subject: Subject) -> Iterator[Finding]:
+def missing(subject: Subject) -> Iterator[Finding]:
+    """Report what SageMaker cannot start a job without."""
     job = subject.job
     if not subject.generates:
         return

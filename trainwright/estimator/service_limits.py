@@ -14,6 +14,7 @@ from typing import Any
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.create_training_job import make_request
+from trainwright.estimator.rules_job import missing
 from trainwright.estimator.subject import Subject
 
 LIMIT = Rule(
@@ -87,7 +88,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         request = make_request(subject)
     except (RequestError, TypeError):
         return  # other families report it; TypeError: a value that is not valid JSON (TW278)
-    for where, message in violations(request, complete=subject.generates):
+    # What else the request lacks then is not a second mistake: without a role there is no output either.
+    complete = subject.generates and not any(missing(subject))
+    for where, message in violations(request, complete=complete):
         rule = TOO_MANY_BYTES if job_key(where).startswith("hyperparameters.") and "value" in message else LIMIT
         yield rule.finding(message, path=job_key(where))
     if subject.job.tuner:

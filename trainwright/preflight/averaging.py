@@ -22,7 +22,7 @@ PAST = Rule(
 NO_SYNC = Rule(
     code="TW438",
     severity="note",
-    title="no_sync is around backward alone, so that the gradients of every batch are averaged all the same",
+    title="no_sync is only around backward, so the gradients of every batch are still averaged",
     source="PyTorch's documentation of DistributedDataParallel.no_sync: the forward pass belongs inside of it, too, or "
     "gradients will still be synchronised",
     remedy="with model.no_sync(): loss = …model(batch)…; loss.backward()",

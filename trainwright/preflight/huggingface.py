@@ -53,7 +53,7 @@ FEWER_NODES = Rule(
 WRAPPED_NAMES = Rule(
     code="TW443",
     severity="warning",
-    title="the model is saved with the names of its wrapper, so that the model itself cannot load it",
+    title="the model is saved with the names of its wrapper, so the model itself cannot load it",
     source="Accelerate's documentation, checkpoint and save a model: unwrap_model or get_state_dict before saving",
     remedy="accelerator.save_model(model, folder), or torch.save(accelerator.unwrap_model(model).state_dict(), path)",
 )

@@ -41,7 +41,7 @@ ONE_PROCESS = Rule(
 OWN_MONITOR = Rule(
     code="TW440",
     severity="warning",
-    title="checkpoints or stopping go by a value that is that of one process and its share of the data",
+    title="checkpoints or early stopping depend on a value of one process and its share of the data",
     source="Lightning's documentation, logging: self.log reduces a value over the processes with sync_dist=True",
     remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics',
 )

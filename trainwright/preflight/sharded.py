@@ -25,7 +25,7 @@ PARTIAL_OPTIMIZER = Rule(
 WHOLE = Rule(
     code="TW444",
     severity="warning",
-    title="a model is loaded before the arguments that shard it, so that each process loads all of it",
+    title="a model is loaded before the arguments that shard it, so each process loads all of it",
     source="transformers' documentation of DeepSpeed, constructing massive models: TrainingArguments with a "
     "configuration of ZeRO-3 has to be made before from_pretrained is called",
     remedy="args = TrainingArguments(…, deepspeed=…) first, then model = AutoModel….from_pretrained(…)",

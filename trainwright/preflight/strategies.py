@@ -46,7 +46,7 @@ ENDLESS = Rule(
 BATCH_OF_REPLICA = Rule(
     code="TW424",
     severity="warning",
-    title="the batch of the dataset is not of the size that the strategy expects of it",
+    title="the batch of the dataset does not have the size that the strategy expects",
     source=f"{GUIDE}: experimental_distribute_dataset and fit divide batches of the global size; the function of "
     "distribute_datasets_from_function makes batches of one replica",
     remedy="dataset.batch(per_replica * strategy.num_replicas_in_sync); in a dataset function "
