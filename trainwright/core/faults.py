@@ -116,13 +116,14 @@ def _keep(report: str) -> str:
     """Write a report that only the user can read; returns its path, or empty if no folder is writable."""
     import tempfile
 
-    name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    prefix = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):
         try:
-            path = folder() / name
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="replace") as file:
+            # Its own name each time: several lines of one run may fail in the same second.
+            handle, path = tempfile.mkstemp(".log", prefix, folder())
+            with os.fdopen(handle, "w", errors="replace") as file:
                 file.write(report)
         except (OSError, Failure):
             continue
-        return str(path)
+        return path
     return ""

@@ -171,12 +171,13 @@ def test_an_image_that_is_gone_is_built_again(prove, house):
     assert house.ran == ["build", "smoke", "rehearsal"]
 
 
-def test_a_fault_of_ours_ends_its_line_alone(prove, house):
+def test_a_fault_of_ours_ends_its_line_alone(prove, house, tmp_path):
     house.wrong["lock"] = ZeroDivisionError("planted")
     code, rows = prove("pytorch/cpu", "tensorflow/cpu")
     assert code == 6
     assert [row["outcome"] for row in rows] == ["failed", "failed"]
     assert "planted" in rows[0]["steps"][-1]["says"]
+    assert len(list((tmp_path / "state").glob("crash-*.log"))) == 2  # in one second, and neither is left elsewhere
 
 
 def test_a_source_that_is_missing_is_named(prove, house):
