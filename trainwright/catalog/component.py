@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -195,6 +195,8 @@ class Provider(Record):
             ``inside`` its own wheel, in the ``base`` image, or as the ``component`` of that name.
         licence: if it differs from the component's.
         owns: patterns of the Python packages in its layer.
+        builds_with: patterns of the Python packages that only its build stages need; the layer of another component has
+            them if one needs them in the image.
         tied: the component that decides its version, if any.
     """
 
@@ -216,11 +218,20 @@ class Provider(Record):
     loads: dict[Name, Literal["inside", "base", "component"]] = {}
     licence: Licence | None = None
     owns: tuple[OneLine, ...] = ()
+    builds_with: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
     def owning(self, package: str) -> int:
         """How specific the pattern is by which this provider owns a Python package: its length, else 0."""
-        return max((len(pattern) for pattern in self.owns if fnmatchcase(package, pattern)), default=0)
+        return _fit(self.owns, package)
+
+    def building(self, package: str) -> int:
+        """The same of a package that only its build stages need."""
+        return _fit(self.builds_with, package)
+
+    def takes(self, package: str) -> bool:
+        """Whether a package is one of this provider's, in its layer or in its build stages."""
+        return self.owning(package) > 0 or self.building(package) > 0
 
     def values_for(self, version: str) -> dict[str, str]:
         """The values of a version: the provider's, those of its ranges, and its own."""
@@ -305,6 +316,10 @@ class ComponentFolder(Record, dict=True):
         """
         found = component_files(self.path, allow_secrets=True)  # write_context refuses credentials
         return {file.name: f"{'755' if file.executable else '644'} {file.sha256()}" for file in found}
+
+
+def _fit(patterns: Iterable[str], package: str) -> int:
+    return max((len(pattern) for pattern in patterns if fnmatchcase(package, pattern)), default=0)
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

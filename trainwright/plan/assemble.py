@@ -258,7 +258,8 @@ def _share_out(
     """Each locked package that a chosen component needs, given to exactly one of them.
 
     The owner by pattern (the longest match) gets it; otherwise the first component, in the order of layers, that needs
-    it. So CUDA's libraries share one layer, however many components need them.
+    it. So CUDA's libraries share one layer, however many components need them. What is needed by build stages alone
+    goes to one of their components (``builds_with``), and is not in the image.
     """
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
 
@@ -268,9 +269,8 @@ def _share_out(
         if own is None or own.provider in (BASE, selections[name].provider):
             return False
         line_s = catalog.components[name].component.providers[own.provider]
-        return line_s.owning(package) > 0 and not providers[name].owning(package)
+        return line_s.takes(package) and not providers[name].takes(package)
 
-    owners = [name for name, provider in providers.items() if provider.owns]
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
     for package in lock.packages if lock is not None else ():
         needing = [
@@ -280,7 +280,10 @@ def _share_out(
         ]
         if not needing:
             continue
-        strength, owner = max(((providers[name].owning(package.name), name) for name in owners), default=(0, ""))
+        fits = [(providers[name].building(package.name), name) for name in needing]
+        if not all(strength for strength, _ in fits):
+            fits = [(provider.owning(package.name), name) for name, provider in providers.items()]
+        strength, owner = max(fits)
         owned[owner if strength else needing[0]].append(package)
     return owned
 

@@ -122,6 +122,24 @@ def test_it_is_configured_as_upstream_s_checks_need_it():
     assert {"libfabric-dev", "libhwloc-dev"} <= set(plan.component("aws-ofi-nccl").system.build)
 
 
+WITH_PLUGIN = [
+    each for each in CATALOG.lines if "aws-ofi-nccl" in each.line.components and each.line.base.os == "debian-13"
+]
+
+
+@pytest.mark.parametrize("entry", WITH_PLUGIN, ids=lambda entry: f"{entry.line.framework}-{entry.name}")
+def test_a_wheel_of_which_it_needs_the_headers_is_in_the_image_if_another_component_needs_it(entry):
+    """TensorFlow takes ptxas and libdevice from the wheel of nvcc, PyTorch has its own."""
+    line = entry.line
+    asked = {"framework": line.framework, "cuda": line.cuda, "version": line.version, "python": line.python}
+    plan = resolve(make_request(**asked), CATALOG)
+    other = resolve(make_request(**asked, without="aws-ofi-nccl"), CATALOG)
+    assert plan.component("aws-ofi-nccl").provider == "debian"
+    wheels = {each.package for c in plan.components if c.name != "aws-ofi-nccl" for each in c.wheels}
+    assert wheels == {each.package for c in other.components for each in c.wheels}
+    assert ("nvidia-cuda-nvcc-cu12==12.9.86" in wheels) == (line.framework == "tensorflow")
+
+
 REQUIREMENTS = {
     "cu12": {
         "cuda": "nvidia-cublas-cu12===12.8.4.1\nnvidia-cuda-runtime-cu12===12.8.90\nnvidia-cuda-nvrtc-cu12===12.8.93\n",
