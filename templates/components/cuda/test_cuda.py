@@ -84,11 +84,12 @@ def test_home_has_no_dead_links(host):
 
 
 @pytest.mark.usefixtures("from_wheels")
-def test_one_runtime_in_a_process(python):
+def test_one_runtime_in_a_process(python, framework):
     # Two copies of libcudart in one process have two states: errors of one are not seen by the other. (Wheels for older
     # CUDA carry a libcudart of their own inside.)
-    script = r"""
-import ctypes, json, os, re, torch
+    module = "torch" if framework["name"] == "pytorch" else framework["name"]
+    script = rf"""
+import ctypes, json, os, re, {module}
 ctypes.CDLL("libcudart.so")
 maps = open("/proc/self/maps").read()
 files = sorted(set(os.path.realpath(p) for p in re.findall(r"/\S*libcudart[^/\s]*\.so[.\d]*", maps)))
