@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.component import BuildTarget
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import Conflict
 from trainwright.core.paths import templates_dir
 from trainwright.plan.rendered import render_dockerfile
@@ -17,17 +19,9 @@ from trainwright.plan.resolve import resolve
 
 SHAPE = Path(__file__).resolve().parents[2] / "twin" / "shapes" / "ofi"
 CATALOG = load_catalog()
-# Whether a source file of the tag prints PACKAGE_STRING or PACKAGE_VERSION, and the version of its configure.ac:
-# aws/aws-ofi-nccl, `git grep` and `git show TAG:configure.ac` of the tags, 2026-11-22.
-UPSTREAM = {
-    "1.1.1": ("v1.1.1", False, "1.1"),
-    "1.1.3": ("v1.1.3-aws", False, "1.1"),
-    "1.2.0": ("v1.2.0-aws", True, "1.2.0aws"),
-    "1.3.0": ("v1.3.0-aws", True, "1.3.0aws"),
-    "1.4.0": ("v1.4.0-aws", True, "1.4.0aws"),
-    "1.5.0": ("v1.5.0-aws", True, "1.5.0aws"),
-    "1.18.0": ("v1.18.0", True, "1.18.0"),
-}
+UPSTREAM = read_yaml(Path(__file__).with_name("plugin_tags.yaml"))
+# Of EFA installer 1.51.0 by AWS's list of its changes; upstream had no tag of it on 2026-11-26.
+WITHOUT_TAG = {"1.22.0"}
 DEBIAN_13 = {"cu128": "2.9.1", "cu130": "2.13.0", "cu132": "2.15.0"}
 # The first headings of RELEASENOTES.md in the tag v1.1.3-aws.
 NOTES = """# AWS OFI NCCL Release notes
@@ -39,12 +33,55 @@ NOTES = """# AWS OFI NCCL Release notes
 """
 
 
-@pytest.mark.parametrize("version", UPSTREAM)
+PROVIDERS = CATALOG.components["aws-ofi-nccl"].component.providers
+OF_SOURCE = sorted(PROVIDERS["source"].versions)
+
+
+def test_every_version_is_held_to_its_tag():
+    assert {version for provider in PROVIDERS.values() for version in provider.versions} - WITHOUT_TAG == set(UPSTREAM)
+
+
+@pytest.mark.parametrize("version", OF_SOURCE)
 def test_a_version_is_expected_of_the_library_only_if_it_prints_one(version):
-    expect = CATALOG.components["aws-ofi-nccl"].component.providers["source"].expect_for(version)
-    assert ("version" in expect) == UPSTREAM[version][1]
+    expect = PROVIDERS["source"].expect_for(version)
+    assert ("version" in expect) == UPSTREAM[version]["prints"]
     assert expect.get("version", expect.get("release")) == "{version}"
     assert expect["missing"] == "none"
+
+
+@pytest.mark.parametrize("version", OF_SOURCE)
+def test_the_archive_is_that_of_the_tag(version):
+    (source,) = PROVIDERS["source"].sources_for(version, BuildTarget("pytorch", "1.10.2", "11.3", "3.8")) or ()
+    assert f"/{UPSTREAM[version]['tag']}{'/' if '/releases/' in source.url else '.tar.gz'}" in source.url
+
+
+@pytest.mark.parametrize("version", UPSTREAM)
+def test_the_probe_reads_the_version_that_the_library_prints(version, tmp_path):
+    """The compiler joins the words: "Initializing " PACKAGE_STRING, which is the name and the version of AC_INIT."""
+    said = UPSTREAM[version]
+    if not said["prints"]:
+        return
+    init = version if said["init"] == ".release_version" else said["init"]
+    (tmp_path / "library").write_bytes(b"\0%s:%d NET/OFI Initializing aws-ofi-nccl " + init.encode() + b"\n\0")
+    (probe,) = CATALOG.components["aws-ofi-nccl"].component.probe
+    (search,) = re.findall(r"grep -aoE '[^']*'", probe.run)
+    found = subprocess.run(["sh", "-c", f"{search} library"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.search(probe.match["version"], found.stdout, re.MULTILINE)[1] == version
+
+
+@pytest.mark.parametrize("version", OF_SOURCE)
+def test_only_options_that_the_tag_knows(version):
+    values = PROVIDERS["source"].values_for(version)
+    asked = set(re.findall(r"--(?:enable|disable)-(platform-aws|tests)|--(with-nccl)", values["options"]))
+    assert {a or b for a, b in asked} <= set(UPSTREAM[version]["options"])
+
+
+@pytest.mark.parametrize("version", OF_SOURCE)
+def test_no_program_is_compiled_that_needs_mpicc(version):
+    """`mpicc: command not found`, exit status 2 of `make install` of v1.1.3-aws without it, 2026-11-26."""
+    values = PROVIDERS["source"].values_for(version)
+    skipped = "--disable-tests" in values["options"] or values["make"] == "SUBDIRS='src topology' "
+    assert skipped, "the folder of Open MPI's programs is on no PATH there"
 
 
 def test_release_is_that_of_the_archive_s_notes(tmp_path):
@@ -200,5 +237,5 @@ def test_wheels_with_headers_are_mounted_from_the_component_that_has_them():
 
 def test_the_twin_s_plugin_says_as_little_as_upstream_s():
     configure = (SHAPE / "configure.ac").read_text()
-    assert f"AC_INIT([aws-ofi-nccl], [{UPSTREAM['1.1.3'][2]}])" in configure
+    assert f"AC_INIT([aws-ofi-nccl], [{UPSTREAM['1.1.3']['init']}])" in configure
     assert "PACKAGE_" not in "".join(path.read_text() for path in (SHAPE / "src").iterdir())
