@@ -8,6 +8,10 @@ import pytest
 CREDENTIALS = re.compile(r"\w+://[^/\s:@$]+:[^/\s@$]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY")
 # What a container starts with is settled when the image is whole; the probe asks the engine.
 configuration = pytest.mark.outside("no image has a configuration before all of its steps are built")
+# Programs with the rights of another user or group that Debian's packages bring (docs/security.md says which, and why).
+SETUID = {"chfn", "chsh", "gpasswd", "mount", "newgrp", "passwd", "ssh-keysign", "su", "umount"}
+SETGID = {"chage", "expiry", "ssh-agent", "unix_chkpwd"}
+SYSTEM = re.compile(r"/(usr/)?(s?bin|lib)/")
 SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^https?_proxy$", re.IGNORECASE)
 
 
@@ -117,6 +121,16 @@ def test_no_files_that_look_like_credentials(probe, plan):
     ours = "/opt/" if (plan.get("base") or {}).get("kind") == "dlc" else "/"
     allowed = {f"/opt/ml/code/{name}" for name in (plan.get("user") or {}).get("secrets", ())}
     assert [path for path in probe["secrets"] if path.startswith(ours) and path not in allowed] == []
+
+
+@pytest.mark.parametrize(("bit", "known"), [("4000", SETUID), ("2000", SETGID)])
+def test_programs_with_other_rights_are_the_distribution_s(host, plan, bit, known):
+    base, user = plan.get("base") or {}, plan.get("user") or {}
+    found = host.run("find / -xdev -type f -perm -%s", bit).stdout.split()
+    beside = [path for path in found if not SYSTEM.match(path)]
+    assert base.get("kind") == "dlc" or beside == [], "no component needs such a program"
+    if base.get("kind") == "debian" and not (user.get("apt") or user.get("run")):
+        assert {path.rpartition("/")[2] for path in found} <= known
 
 
 def test_temporary_folder_can_be_written(host):
