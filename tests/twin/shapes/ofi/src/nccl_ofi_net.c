@@ -1,6 +1,8 @@
 /* Stands in for the plugin: NCCL looks for this symbol in libnccl-net.so; libfabric is really asked. */
 #include "config.h"
 #include <cuda_runtime.h>
+#include <nccl.h>
+#include <nccl_net.h>
 #include <rdma/fabric.h>
 #include <stddef.h>
 
@@ -24,4 +26,4 @@ static int net_devices(int *count) {
     return status;
 }
 
-const twin_net_t ncclNetPlugin_v4 = {"AWS Libfabric", net_init, net_devices};
+const twin_net_t NCCL_PLUGIN_SYMBOL = {"AWS Libfabric", net_init, net_devices};
