@@ -178,6 +178,15 @@ def test_a_rule_about_the_toolkit_decides_at_its_border(rule, bad, good):
     assert rule not in refused(facts(**good))
 
 
+@pytest.mark.parametrize(
+    ("cuda", "provider", "told"), [("12.6", "aws", True), ("12.6", "wheel", False), ("12.4", "aws", False)]
+)
+def test_a_cudnn_older_than_aws_s_is_told(cuda, provider, told):
+    """torch/backends/cudnn/__init__.py: the minor version at run time is not to be older."""
+    found = notices(CATALOG.rules.rules, facts(cuda=cuda, cuda_=("nvidia", cuda), pytorch=(provider, "2.6.0")))
+    assert any("cuDNN 9.5.1" in notice for notice in found) == told
+
+
 def test_a_notice_is_no_refusal():
     odd = facts(python="3.14", sagemaker_toolkit="5.1.4")
     assert not refused(odd)
