@@ -91,9 +91,15 @@ def resolve(
         ) from None
 
 
-def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
-    """The image line that a request takes; ``None`` if no line answers it."""
+def entry_taken(request: Request, catalog: Catalog) -> Line | None:
+    """The image line that a request takes, with its file; ``None`` if no line answers it."""
     found = _find(request, catalog)
+    return None if found is None else found.entry
+
+
+def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
+    """As :func:`entry_taken`, without its file."""
+    found = entry_taken(request, catalog)
     return None if found is None else found.line
 
 

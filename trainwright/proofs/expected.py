@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainwright.core.paths import existing_state
@@ -34,6 +35,51 @@ def totals_of(plan: Plan, site: Site, proof: LineProof | None) -> Totals:
         time=_time(plan, builds),
         over_budget=size is not None and plan.budget is not None and plan.budget.broken_by(size.bytes),
     )
+
+
+def seconds_of(names: Iterable[str], plan: Plan) -> dict[str, tuple[float, str]]:
+    """What parts of a plan took when they were last built here: seconds of their steps, and the day.
+
+    If no build of this plan's line has made a component, another image with the same version of it tells. A build that
+    took a step of a part from the cache does not tell how long that part takes.
+
+    Args:
+        names: components, or shared stages such as ``bytecode``.
+        plan: has them.
+    """
+    builds, found = _builds(plan), {}
+    wanted = set(names)
+    for record in builds:
+        for name in wanted - found.keys():
+            if _has_same(record.plan, plan, name) and (spent := _spent(record, name)) is not None:
+                found[name] = spent
+    of_others = {name for name in wanted - found.keys() if plan.component(name) is not None}
+    if of_others and existing_state() is not None:
+        from trainwright.build.store import all_records
+
+        for record in all_records():
+            for name in of_others - found.keys():
+                if _has_same(record.plan, plan, name) and (spent := _spent(record, name)) is not None:
+                    found[name] = spent
+    return found
+
+
+def _has_same(other: Plan, plan: Plan, name: str) -> bool:
+    """Whether both have the same version of a component, or neither has it: then it is a stage that images share."""
+    own, its = plan.component(name), other.component(name)
+    if own is None or its is None:
+        return own is its
+    return (own.version, own.provider) == (its.version, its.provider)
+
+
+def _spent(record: BuildRecord, name: str) -> tuple[float, str] | None:
+    """The seconds of a part's steps, and the day; None if the build did not make all of them."""
+    if record.timeline is None:
+        return None
+    own = [step for step in record.timeline.steps if step.component == name]
+    if not own or any(step.cached for step in own):
+        return None
+    return round(sum(step.seconds for step in own), 1), record.timeline.built_at[:10]
 
 
 def _builds(plan: Plan) -> list[BuildRecord]:

@@ -21,7 +21,7 @@ from trainwright.plan.plan_lock import LockedBase, LockedSystemPackage, PlanLock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import line_taken, resolve
 from trainwright.plan.totals import download
-from trainwright.proofs.expected import totals_of
+from trainwright.proofs.expected import seconds_of, totals_of
 from trainwright.proofs.home import save as save_proof
 from trainwright.site.site import Site
 from trainwright.verbs.plan import totals_text
@@ -242,3 +242,29 @@ def test_plan_ends_with_the_totals_and_reads_the_lock(tmp_path):
 def test_plan_makes_no_folder(tmp_path):
     assert call(*WORDS, cwd=tmp_path).returncode == 0
     assert not (tmp_path / "state").exists()
+
+
+def step_of(component: str, seconds: float, *, cached: bool = False) -> TimedStep:
+    return TimedStep(stage="x", component=component, text="RUN x", start=0.0, seconds=seconds, cached=cached)
+
+
+def took(*steps: TimedStep, day: int) -> Timeline:
+    return Timeline(built_at=f"2026-11-{day:02}T10:00:00+00:00", steps=steps)
+
+
+def test_seconds_of_a_part_are_those_of_the_last_build_that_made_all_of_it():
+    plan = plan_of()
+    recorded(plan, 3, timeline=took(step_of("metis", 40.0), step_of("metis", 2.5), step_of("bytecode", 9.0), day=3))
+    recorded(plan, 4, timeline=took(step_of("metis", 0.0, cached=True), step_of("metis", 2.0), day=4))
+    recorded(plan, 5, timeline=None)
+    assert seconds_of(["metis", "bytecode", "pytorch"], plan) == {
+        "metis": (42.5, "2026-11-03"),
+        "bytecode": (9.0, "2026-11-03"),
+    }
+
+
+def test_seconds_of_a_component_are_those_of_another_image_with_it():
+    plan, other = plan_of(), plan_of(cuda="cu124")
+    recorded(other, 3, timeline=took(step_of("metis", 40.0), step_of("pytorch", 50.0), step_of("bytecode", 9.0), day=3))
+    # Its PyTorch is another one, and its bytecode is of other modules.
+    assert seconds_of(["metis", "pytorch", "bytecode"], plan) == {"metis": (40.0, "2026-11-03")}

@@ -100,11 +100,33 @@ def test_without_any_image(tmp_path, own_places):
     assert "list --built" in done.stderr
 
 
+def test_a_change_s_cost_is_that_of_the_last_build(here):
+    said = call("explain", "pytorch:cu124", "--component", "nccl", cwd=here).stdout
+    assert "a change  makes again nccl 3.0s, bytecode; as last built here on 20" in said
+    said = call("explain", "pytorch:cu124", "--component", "ssh", cwd=here).stdout
+    # os, and the nine components that are more than packages of the first layer; tools, toolchain, wheels and bytecode
+    # have no time in the record.
+    assert "3.0s and 11 more; 30.0s of work in all" in said
+
+
+def test_all_components_are_a_line_each(tmp_path):
+    said = call("explain", "pytorch:cu124", cwd=tmp_path).stdout
+    assert len(said.splitlines()) == 11 + 5  # components; head, line, what says more
+    assert "note:" in call("explain", "pytorch:cu124", "--all", cwd=tmp_path).stdout
+
+
 def test_why_one_component_is_in_its_version(tmp_path):
     said = call("explain", "pytorch:cu124", "--component", "nccl", cwd=tmp_path).stdout
     assert "nccl 2.21.5 from wheel" in said
     assert "openmpi" not in said
+    assert "decided   by pytorch: the torch wheel pins the NCCL" in said
+    assert "a change  makes again nccl, bytecode; no build here has measured how long that takes" in said
     assert len(said.splitlines()) <= 10
+    told = call("explain", "pytorch:cu124", "--component", "pytorch", cwd=tmp_path).stdout
+    assert (told.count("evidence"), told.count("==")) == (2, 4)
+    assert "and 6 more: --all" in told
+    whole = call("explain", "pytorch:cu124", "--component", "pytorch", "--all", cwd=tmp_path).stdout
+    assert (whole.count("evidence  "), "more" in whole) == (8, False)
     done = call("explain", "pytorch:cu124", "--component", "nncl", cwd=tmp_path)
     assert done.returncode == 2
     assert "Did you mean nccl" in done.stderr
