@@ -93,8 +93,9 @@ def test_the_tour_shows_what_a_build_prints(proven: dict[str, Any]) -> None:
 
 
 def test_the_tour_shows_what_the_smoke_tests_print(proven: dict[str, Any]) -> None:
-    printed = smoke_text(msgspec.convert({**proven["smoke"], "image": IMAGE}, SmokeDocument))
-    assert differences(block("tour.md", f"smoke --image {IMAGE}"), printed) == []
+    document = msgspec.convert({**proven["smoke"], "image": IMAGE}, SmokeDocument)
+    assert differences(block("tour.md", f"smoke --image {IMAGE}"), smoke_text(document)) == []
+    assert differences(block("tour.md", "smoke --verbose"), smoke_text(document, every=True)) == []
 
 
 def test_the_tour_shows_what_a_rehearsal_prints(said: dict[str, str]) -> None:

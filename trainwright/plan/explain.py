@@ -147,6 +147,8 @@ def _remade_by(plan: Plan, dockerfile: str) -> dict[str, set[str]]:
         # What is a package of the distribution is in the first layer, and everything is made from that.
         if component.provider == distribution and component.system.run and not component.archives:
             found[component.name] = {"os", *found.get("os", ())} - {component.name}
+        elif component.provider in (BASE, "nvidia"):  # the base image itself
+            found[component.name] = {step.component for step in steps(dockerfile)} - {component.name}
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +23,7 @@ class SmokeFlags(CatalogFlag, JsonFlag):
     examples: ClassVar[tuple[str, ...]] = (
         "smoke",
         "smoke --image trainwright/pytorch:2.6.0-cu124-py311-debian12",
+        "smoke --verbose",
         "smoke --select nccl --junit smoke.xml",
     )
 
@@ -35,13 +38,15 @@ class SmokeFlags(CatalogFlag, JsonFlag):
         description="write the checks to this file, as a JUnit report for build services",
         metavar="FILE",
     )
+    verbose: bool = Field(default=False, description="a line for each check, passed ones included", heading="Output")
 
 
 @verb
 def smoke(flags: SmokeFlags) -> None:
     """Run the tests of every component inside an image.
 
-    The container contract of SageMaker is tested as well. A passed run is the proof that push asks for.
+    The container contract of SageMaker is tested as well. A passed run is the proof that push asks for. Shown are the
+    totals and the reasons of skipped tests, with --verbose all tests; what fails is named in any case.
     """
     from trainwright.build.smoke import smoke_image
     from trainwright.verbs.request import image_in_hand
@@ -50,13 +55,17 @@ def smoke(flags: SmokeFlags) -> None:
     junit = Path(flags.junit) if flags.junit else None
     emit(
         smoke_image(flags.image or image_in_hand(), select=flags.select, say=say, junit=junit),
-        smoke_text,
+        partial(smoke_text, every=flags.verbose),
         as_json=flags.json_,
     )
 
 
-def smoke_text(document: SmokeDocument) -> str:
-    """A line per check, and how many ended how."""
-    rows = [(row.outcome, row.component, row.check, f"{row.seconds:.1f} s", row.reason) for row in document.rows]
+def smoke_text(document: SmokeDocument, *, every: bool = False) -> str:
+    """How many checks ended how, and why some were skipped, or with ``every`` a line for each."""
     counts = f"{document.passed} passed, {document.failed} failed, {document.skipped} skipped"
-    return f"{table(rows)}\n\n{document.image}: {counts} in {document.seconds:.0f} s"
+    end = f"{document.image}: {counts} in {document.seconds:.0f} s"
+    if every:
+        rows = [(row.outcome, row.component, row.check, f"{row.seconds:.1f} s", row.reason) for row in document.rows]
+        return f"{table(rows)}\n\n{end}"
+    reasons = Counter(row.reason for row in document.rows if row.outcome == "skipped")
+    return "\n".join([*(f"skipped  {count}  {reason}" for reason, count in reasons.most_common()), end])

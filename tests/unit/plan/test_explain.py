@@ -29,8 +29,8 @@ def explained(**words: object) -> ExplainDocument:
 )
 def test_a_change_makes_again_what_is_made_from_it(cuda, version, expected):
     document = explained(cuda=cuda, version=version)
-    # Packages of the distribution are in the first layer; a builder makes all that follows it again.
-    below = {"debian", "ubuntu"}
+    # Packages of the distribution are in the first layer, and CUDA may be the base: all that follows is made again.
+    below = {"debian", "ubuntu", "nvidia"}
     rows = [row for row in document.components if row.provider not in below or row.name == "metis"]
     assert {row.name: row.rebuilds for row in rows if row.rebuilds} == expected
     ssh = next(row for row in document.components if row.name == "ssh")
@@ -42,6 +42,11 @@ def test_modules_are_compiled_again_after_a_change_of_what_is_below_them():
     rows = {row.name: [part.name for part in row.remade] for row in explained(cuda="cu124").components}
     assert rows["nccl"] == ["nccl", "bytecode"]
     assert rows["metis"] == ["metis"]  # copied into the image above the compiled modules
+    own = {row.name: row for row in explained(cuda="cu124", version="2.4.0", base="nvidia").components}
+    # The EFA installer contains it: a step of the image itself, below the modules.
+    assert [part.name for part in own["openmpi"].remade] == ["openmpi", "bytecode"]
+    # CUDA is the base image: everything is made from that.
+    assert {"os", "pytorch", "bytecode"} <= {part.name for part in own["cuda"].remade}
 
 
 def decided(**words: object) -> dict[str, str]:

@@ -42,6 +42,7 @@ ELSEWHERE = dict.fromkeys(
     (
         "./invoke build --framework pytorch --cuda cpu",
         "./invoke smoke --image trainwright/pytorch:2.13.0-cpu-py311-debian12",
+        "./invoke smoke --verbose",
         "./invoke rehearse --image trainwright/pytorch:2.13.0-cpu-py311-debian12",
     ),
     "tests/e2e/test_tutorial.py",

@@ -1,0 +1,44 @@
+"""What ``smoke`` prints of a run that passed."""
+
+from __future__ import annotations
+
+from trainwright.prove.smoke import SmokeDocument, SmokeRow
+from trainwright.verbs.smoke import smoke_text
+
+
+def row(check: str, reason: str = "") -> SmokeRow:
+    return SmokeRow(
+        component="nccl", check=check, outcome="skipped" if reason else "passed", reason=reason, seconds=0.04
+    )
+
+
+RUN = SmokeDocument(
+    schema="trainwright/smoke/1",
+    image="team/trainer:1",
+    image_id="sha256:ab",
+    plan="c" * 64,
+    passed=1,
+    failed=0,
+    skipped=3,
+    seconds=38.4,
+    rows=(row("test_a"), row("test_b", "not run: no GPU"), row("test_c", "no driver"), row("test_d", "no driver")),
+)
+
+
+def test_only_what_was_not_run_is_told_and_why():
+    assert smoke_text(RUN).splitlines() == [
+        "skipped  2  no driver",
+        "skipped  1  not run: no GPU",
+        "team/trainer:1: 1 passed, 0 failed, 3 skipped in 38 s",
+    ]
+
+
+def test_a_line_for_each_check_when_asked_for():
+    assert smoke_text(RUN, every=True).splitlines() == [
+        "passed   nccl  test_a  0.0 s",
+        "skipped  nccl  test_b  0.0 s  not run: no GPU",
+        "skipped  nccl  test_c  0.0 s  no driver",
+        "skipped  nccl  test_d  0.0 s  no driver",
+        "",
+        "team/trainer:1: 1 passed, 0 failed, 3 skipped in 38 s",
+    ]
