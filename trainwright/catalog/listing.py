@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -22,14 +22,18 @@ class LineRow(Document):
     version: str
     cuda: str
     python: str
-    base: str
-    kind: Literal["debian", "nvidia", "dlc"]
+    base: str = Field(description="distribution and release of the base")
+    kind: Literal["debian", "nvidia", "dlc"] = Field(description="what it is, as --base takes it")
     status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
     needs: Literal["packages", "network"]
     unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
     components: tuple[str, ...]
     options: tuple[str, ...]
     proof: Standing
+    size_bytes: int | None = Field(
+        default=None, description="of an image of it that was built here, or whose proof is shipped"
+    )
+    bare: bool = Field(default=False, description="the line that a request of its framework alone takes")
 
 
 class ListDocument(Document):
@@ -125,8 +129,23 @@ def _matching(word: str, keys: Mapping[str, Line]) -> list[str]:
     return found
 
 
-def lines(catalog: Catalog, entries: Iterable[Line], standings: Mapping[Path, Standing]) -> ListDocument:
-    """A row per image line of the catalog; ``standings`` of those that have a proof, by their files."""
+def lines(
+    catalog: Catalog,
+    entries: Iterable[Line],
+    standings: Mapping[Path, Standing],
+    sizes: Mapping[Path, int] | None = None,
+    bare: Collection[Path] = (),
+) -> ListDocument:
+    """A row per image line of the catalog.
+
+    Args:
+        catalog: has the lines.
+        entries: the lines to show.
+        standings: of those that have a proof, by their files.
+        sizes: bytes of the images of those that were built or proven, by their files.
+        bare: the files of those that a request of their framework alone takes.
+    """
+    known = sizes or {}
     rows = [
         LineRow(
             framework=entry.line.framework,
@@ -142,6 +161,8 @@ def lines(catalog: Catalog, entries: Iterable[Line], standings: Mapping[Path, St
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
             proof=standings.get(entry.path, NEVER),
+            size_bytes=known.get(entry.path),
+            bare=entry.path in bare,
         )
         for entry in entries
     ]
@@ -168,8 +189,8 @@ def filtered(document: ListDocument, holds: Mapping[str, str]) -> ListDocument:
 
     Args:
         document: of :func:`lines`.
-        holds: key to value: ``status``, ``needs``, ``python``, ``kind``; ``with`` is a component that is in the line or
-            that ``--with`` adds, ``proof`` the state of its proof.
+        holds: key to value: ``status``, ``needs``, ``python``, ``base`` as --base takes it; ``with`` is a component
+            that is in the line or that ``--with`` adds, ``proof`` the state of its proof.
 
     Raises:
         RequestError: no line is left; the message has the values that there are.
@@ -188,7 +209,7 @@ def filtered(document: ListDocument, holds: Mapping[str, str]) -> ListDocument:
 def _values(row: LineRow, key: str) -> tuple[str, ...]:
     if key == "with":
         return (*row.components, *row.options)
-    return (row.proof.state if key == "proof" else str(getattr(row, key)),)
+    return (row.proof.state if key == "proof" else row.kind if key == "base" else str(getattr(row, key)),)
 
 
 def _unpinned(catalog: Catalog, entry: Line) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
     pytorch                        every CUDA version of the framework, each with the line that a request for it selects
     pytorch:cu124                  the line that `--framework pytorch --cuda cu124` selects
     pytorch-2.6.0-cu124            the line of that version
-    pytorch-2.6.0-cu124-debian     the same, on that kind of base
+    pytorch-2.6.0-cu124-debian     the same, on that base
     pytorch-*-debian               every line whose name matches
 
 Without words: for every framework and CUDA version, the line that a request for it selects, if its upstream supports
@@ -104,7 +104,7 @@ def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[s
         return {_name_taken(catalog, framework, cuda, None)}
     found = {name for name in lines if fnmatchcase(name, word) or name.rpartition("-")[0] == word}
     if len(found) > 1 and not any(sign in word for sign in "*?["):
-        # A name without its kind of base: the line that a request selects.
+        # A name without its base: the line that a request selects.
         line = lines[next(iter(found))]
         return {_name_taken(catalog, line.framework, line.cuda, line.version.partition("+")[0])}
     if not found:

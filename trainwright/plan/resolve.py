@@ -5,7 +5,8 @@ Imports neither jinja2 nor docker nor boto3: ``plan`` does not need them if the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.catalog import Catalog
@@ -97,6 +98,18 @@ def entry_taken(request: Request, catalog: Catalog) -> Line | None:
     return None if found is None else found.entry
 
 
+def bare_of(catalog: Catalog, frameworks: Iterable[str] | None = None) -> set[Path]:
+    """The files of the image lines that requests of a framework alone take.
+
+    Args:
+        catalog: has the lines.
+        frameworks: by default all.
+    """
+    names = catalog.frameworks() if frameworks is None else frameworks
+    taken = (entry_taken(Request(framework=name), catalog) for name in names)
+    return {entry.path for entry in taken if entry is not None}
+
+
 def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
     """As :func:`entry_taken`, without its file."""
     found = entry_taken(request, catalog)
@@ -105,7 +118,8 @@ def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
 
 def _find(request: Request, catalog: Catalog) -> Draft | None:
     """The best draft that answers the request: proven before unproven, CUDA before CPU, then the newest."""
-    return max(_fitting(request, catalog), key=_worth, default=None)
+    best_first = sorted(_in_line(request, catalog), key=_worth, reverse=True)
+    return next((draft for draft in best_first if _answers(request, catalog, draft)), None)
 
 
 def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
@@ -136,10 +150,19 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
+    """Every draft that answers the request."""
+    return [draft for draft in _in_line(request, catalog) if _answers(request, catalog, draft)]
+
+
+def _answers(request: Request, catalog: Catalog, draft: Draft) -> bool:
+    return next(objections(request, catalog, draft), None) is None
+
+
+def _in_line(request: Request, catalog: Catalog) -> Iterator[Draft]:
+    """A draft of each line that could answer the request, judged by the line alone."""
     version = None if request.allow_unproven else request.version
     lines = (entry for entry in _entries(request, catalog, version) if _in_question(request, entry.line))
-    drafts = (make_draft(request, catalog, entry) for entry in lines)
-    return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
+    return (make_draft(request, catalog, entry) for entry in lines)
 
 
 def _entries(request: Request, catalog: Catalog, version: str | None = None) -> list[Line]:
@@ -171,7 +194,7 @@ def _check_names(request: Request, catalog: Catalog) -> None:
             remedy="./invoke list shows every image line.",
         )
     if request.base is not None and request.base not in BASES:
-        raise RequestError(f"--base {request.base}: no such kind of base. {did_you_mean(request.base, BASES)}")
+        raise RequestError(f"--base {request.base}: no such base. {did_you_mean(request.base, BASES)}")
     pinned = tuple(name for name, _ in request.set_)
     for name, wanted in request.set_:
         providers = catalog.components[name].component.providers if name in catalog.components else {}
@@ -229,7 +252,7 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
 
 
 def _two_ways(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
-    """A notice that another kind of base has the same versions, and what is missing there; AWS's containers, which hold
+    """A notice that another base has the same versions, and what is missing there; AWS's containers, which hold
     what they hold, do not count."""
     line = draft.line
     if request.base is not None or line.base.kind == "dlc" or request.allow_unproven:

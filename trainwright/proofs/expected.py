@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwright.core.data_files import read_state
 from trainwright.core.paths import existing_state
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import find_lock
 from trainwright.plan.totals import ExpectedSize, ExpectedTime, Totals, download
+from trainwright.proofs.places import files
 from trainwright.site.site import Site
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuildRecord
+    from trainwright.catalog.image_line import Line
     from trainwright.proofs.proof import LineProof
 
 
@@ -91,6 +96,36 @@ def _builds(plan: Plan) -> list[BuildRecord]:
 
     found = [record for record in all_records(mentions=plan.tags[0]) if record.plan.tags[0] == plan.tags[0]]
     return sorted(found, key=lambda record: record.plan.id != plan.id)
+
+
+def sizes_of(entries: Iterable[Line]) -> dict[Path, int]:
+    """Bytes of the images of lines, by the lines' files: of the newest that was built here, else of the proof.
+
+    Of both only what is needed is read, as `list` is quick; :func:`trainwright.proofs.standing.of_lines` checks proofs.
+    """
+    lines = {(entry.path.parent.parent.name, entry.name): entry for entry in entries}
+    sizes: dict[Path, int] = {}
+    for place, path in files().items():
+        with suppress(KeyError, TypeError):
+            proof = read_state(path)
+            if place in lines and proof["stands_for"] is None:  # the stand-ins of a twin have other sizes
+                sizes[lines[place].path] = proof["size_bytes"]
+    state, found = existing_state(), []
+    paths = {_key_of(entry): entry.path for entry in lines.values()}
+    for path in (state / "images").glob("*/record.json") if state is not None else ():
+        with suppress(KeyError, TypeError):
+            record = read_state(path)
+            plan, user = record["plan"], record["plan"].get("user", {})
+            names = ("framework", "version", "cuda", "python")
+            key = (*(plan[name] for name in names), plan["base"]["os"], plan.get("flavour", ""))
+            if key in paths and not (plan.get("unproven") or user.get("requirements") or user.get("code")):
+                found.append((record["built_at"], paths[key], record["size_bytes"]))
+    return sizes | {path: count for _, path, count in sorted(found)}
+
+
+def _key_of(entry: Line) -> tuple[str, ...]:
+    line = entry.line
+    return (line.framework, line.version, line.cuda, line.python, line.base.os, line.variant)
 
 
 def _size(plan: Plan, builds: list[BuildRecord], proof: LineProof | None) -> ExpectedSize | None:

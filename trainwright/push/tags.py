@@ -91,7 +91,7 @@ def _moving(plan: Plan, catalog: Catalog) -> Iterator[str]:
         if _is_of(plan, owner) or (owner is None and number == 0):
             yield f"{plan.framework}-{name}{end}"
         elif number == 0:
-            # A request takes it by its kind of base or by its Python alone. Its tag has the base: one with the Python
+            # A request takes it by its base or by its Python alone. Its tag has the base: one with the Python
             # would look like an immutable one to the repository (`immutable_tags`).
             closer = (bare.replace(base=plan.base.kind), bare.replace(python=plan.python))
             if any(_is_of(plan, line_taken(request, catalog)) for request in closer):

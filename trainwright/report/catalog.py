@@ -5,18 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.build.store import all_records
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import Line
 from trainwright.catalog.listing import lines
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import Failure
 from trainwright.core.records import parse_record
 from trainwright.plan.request import make_request
-from trainwright.plan.resolve import resolve
-from trainwright.proofs.places import files
-from trainwright.proofs.proof import read
+from trainwright.plan.resolve import bare_of, resolve
+from trainwright.proofs.expected import sizes_of
 from trainwright.proofs.standing import of_lines
 from trainwright.report.compare import changes
 from trainwright.report.documents import CatalogDocument, CatalogLine
@@ -33,15 +30,14 @@ def catalog_report(catalog: Catalog, against: Path | None = None) -> CatalogDocu
         RequestError: ``against`` is not such a report, or a proof was edited.
     """
     entries = list(catalog.lines)
-    rows = lines(catalog, entries, of_lines(entries, catalog)).lines
-    defaults, sizes = _defaults(catalog), _sizes(entries)
+    rows = lines(catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare_of(catalog)).lines
+    defaults = _defaults(catalog)
     found = tuple(
         CatalogLine(
             **row.as_json(),
             download_bytes=sum(package.size or 0 for package in Lock.load(entry.lock_path).packages)
             if entry.lock_path.is_file()
             else 0,
-            size_bytes=sizes.get(_key(entry)),
             default=(row.framework, row.cuda, row.version, row.python, row.base, row.kind) in defaults,
         )
         for entry, row in zip(entries, rows, strict=True)
@@ -63,26 +59,6 @@ def _said(rows: tuple[CatalogLine, ...]) -> dict[str, str]:
         f"proof: {row.proof.text}"
         for row in rows
     }
-
-
-def _key(entry: Line) -> tuple[str, ...]:
-    line = entry.line
-    return (line.framework, line.version, line.cuda, line.python, line.base.os, line.variant)
-
-
-def _sizes(entries: list[Line]) -> dict[tuple[str, ...], int]:
-    """Bytes of the image of a line: of the newest that was built here, else of its proof."""
-    sizes = {}
-    named = {(entry.path.parent.parent.name, entry.name): _key(entry) for entry in entries}
-    for place, path in files().items():
-        if place in named:
-            sizes[named[place]] = read(path).size_bytes
-    for record in reversed(all_records()):
-        plan = record.plan
-        if not plan.unproven and plan.user.requirements is None and plan.user.code is None:
-            key = (plan.framework, plan.version, plan.cuda, plan.python, plan.base.os, plan.flavour)
-            sizes[key] = record.size_bytes
-    return sizes
 
 
 def _defaults(catalog: Catalog) -> set[tuple[str, ...]]:

@@ -109,10 +109,9 @@ class ReportDocument(Document):
 
 
 class CatalogLine(LineRow):
-    """An image line. ``size_bytes`` is that of an image of it which was built here, or whose proof is shipped."""
+    """An image line."""
 
     download_bytes: int = Field(description="of its locked Python packages")
-    size_bytes: int | None
     default: bool = Field(description="the one that a request for its framework and CUDA gets")
 
 

@@ -44,7 +44,7 @@ class ListFlags(CatalogFlag, JsonFlag):
         default=None, description="only lines that need packages alone, or the network", values=("packages", "network")
     )
     python: str | None = Field(default=None, description="only lines of this Python version", values="pythons")
-    base: str | None = Field(default=None, description="only lines of this kind of base", values="bases")
+    base: str | None = Field(default=None, description="only lines on this base", values="bases")
     with_: str | None = Field(
         default=None,
         alias="with",
@@ -75,14 +75,18 @@ def list_(flags: ListFlags) -> None:
         return
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
+    from trainwright.plan.resolve import bare_of
+    from trainwright.proofs.expected import sizes_of
     from trainwright.proofs.standing import of_lines
 
     tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
     entries = listing.select(catalog, flags.framework, tag)
-    asked = {"status": flags.status, "needs": flags.needs, "python": flags.python, "kind": flags.base}
+    asked = {"status": flags.status, "needs": flags.needs, "python": flags.python, "base": flags.base}
     asked |= {"with": flags.with_, "proof": "proven" if flags.proven else None}
     holds = {key: value for key, value in asked.items() if value}
-    document = listing.filtered(listing.lines(catalog, entries, of_lines(entries, catalog)), holds)
+    bare = bare_of(catalog, {entry.line.framework for entry in entries})
+    document = listing.lines(catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare)
+    document = listing.filtered(document, holds)
     every = flags.all_ or bool(tag or holds)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     emit(document, partial(lines_text, every=every, width=width), as_json=flags.json_)
@@ -108,7 +112,9 @@ def lines_text(document: ListDocument, *, every: bool = True, width: int | None 
         text += ["", name] if indent else []
         text += [rest.pop(0) for _ in own]
     hidden = len(document.lines) - len(shown)
-    return "\n".join([*text, *(["", f"{hidden} older, past their support or never released: --all"] if hidden else [])])
+    notes = ["* what --framework alone takes"] if any(row.bare for row in shown) else []
+    notes += [f"{hidden} older, past their support or never released: --all"] if hidden else []
+    return "\n".join([*text, *([""] if notes else []), *notes])
 
 
 def _fitting(rows: Sequence[LineRow], indent: str, width: int | None) -> list[str]:
@@ -117,7 +123,10 @@ def _fitting(rows: Sequence[LineRow], indent: str, width: int | None) -> list[st
     spare = [name for name in _SPARE if width is not None]
     while True:
         cells = [[cell(row) for cell in columns.values()] for row in rows]
-        cells = [[shortened_name(name, cut), *others] for name, *others in cells]
+        marks = [" *" if row.bare else "" for row in rows]
+        cells = [
+            [f"{shortened_name(name, cut)}{mark}", *others] for (name, *others), mark in zip(cells, marks, strict=True)
+        ]
         lines = table([list(columns), *cells], indent).splitlines()
         over = max(map(len, lines)) - width if width is not None else 0
         if over <= 0 or cut is not None:
@@ -128,8 +137,8 @@ def _fitting(rows: Sequence[LineRow], indent: str, width: int | None) -> list[st
             columns["options"] = partial(_first_options, room=room)
         elif spare:
             del columns[spare.pop(0)]
-        elif longest < _SHORTEST and "base" in columns:
-            del columns["base"]
+        elif longest < _SHORTEST and "os" in columns:
+            del columns["os"]
         else:
             cut = longest
 
@@ -154,13 +163,17 @@ def shortened_name(name: str, limit: int | None) -> str:
 
 
 _COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
-    *((name, attrgetter(name)) for name in ("name", "version", "cuda", "python", "base", "kind", "needs", "status")),
+    *((name, attrgetter(name)) for name in ("name", "version", "cuda", "python")),
+    ("os", attrgetter("base")),
+    ("base", attrgetter("kind")),
+    *((name, attrgetter(name)) for name in ("needs", "status")),
+    ("size", lambda row: "-" if row.size_bytes is None else size(row.size_bytes)),
     ("proven", lambda row: row.proof.text),
     ("unpinned", lambda row: str(len(row.unpinned) or "-")),
     ("options", lambda row: ",".join(row.options)),
 )
 _SHORTEST = 16  # characters of a name that is cut, as long as another column can go
-_SPARE = ("options", "kind", "unpinned", "needs", "python")  # left out in this order where a terminal is narrow
+_SPARE = ("options", "base", "unpinned", "needs", "python")  # left out in this order where a terminal is narrow
 
 
 def components_text(document: ComponentsDocument) -> str:

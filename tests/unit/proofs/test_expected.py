@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.build_records import record_of
 from tests.support.in_process import call
-from tests.support.proofs import proof_of
+from tests.support.proofs import line_of, proof_of
 from trainwright.build.ledger import TimedStep, Timeline
 from trainwright.build.store import BuildRecord, save
 from trainwright.catalog.budget import Budget
@@ -21,7 +21,7 @@ from trainwright.plan.plan_lock import LockedBase, LockedSystemPackage, PlanLock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import line_taken, resolve
 from trainwright.plan.totals import download
-from trainwright.proofs.expected import seconds_of, totals_of
+from trainwright.proofs.expected import seconds_of, sizes_of, totals_of
 from trainwright.proofs.home import save as save_proof
 from trainwright.site.site import Site
 from trainwright.verbs.plan import totals_text
@@ -242,6 +242,22 @@ def test_plan_ends_with_the_totals_and_reads_the_lock(tmp_path):
 def test_plan_makes_no_folder(tmp_path):
     assert call(*WORDS, cwd=tmp_path).returncode == 0
     assert not (tmp_path / "state").exists()
+
+
+def test_sizes_of_lines_are_of_the_last_build_here_else_of_their_proof():
+    cpu, cu124 = line_of("pytorch/cpu"), line_of("pytorch/cu124")
+    save_proof(proof_of().replace(size_bytes=9))
+    save_proof(proof_of().replace(size_bytes=8, line="cu126", stands_for="e" * 64))
+    assert sizes_of(CATALOG.lines) == {cpu.path: 9}
+    plan = plan_of(cuda="cu124")
+    for number, size in ((4, 40), (5, 50), (3, 30)):
+        recorded(plan, number, size_bytes=size)
+    recorded(plan.replace(flavour="compiler"), 6)
+    recorded(plan.replace(unproven=("pytorch 2.6.9",)), 7)
+    broken = recorded(plan, 8).folder / "record.json"
+    broken.write_text("{}")
+    assert sizes_of(CATALOG.lines) == {cpu.path: 9, cu124.path: 50}
+    assert sizes_of([cpu]) == {cpu.path: 9}
 
 
 def step_of(component: str, seconds: float, *, cached: bool = False) -> TimedStep:

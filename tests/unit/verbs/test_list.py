@@ -97,7 +97,7 @@ def test_a_table_fits_its_terminal(width, every):
     lines = lines_text(document(rows()), every=every, width=width).splitlines()
     assert width is None or max(map(len, lines)) <= width
     head = lines[0].split()
-    assert {"name", "version", "cuda", "status", "proven"} <= {*head}
+    assert {"name", "version", "cuda", "status", "size", "proven"} <= {*head}
     assert ("options" in head) is (width in (200, None))
     for line in lines[1:]:
         assert not line.startswith("  ") or any(row.version in line for row in rows())
@@ -109,3 +109,30 @@ def test_options_that_do_not_fit_are_counted():
     assert whole.endswith(",".join(row.options))
     short = lines_text(document((row,)), width=len(whole) - 1).splitlines()[1]
     assert short.endswith(f" {','.join(row.options[:-1])} +1")
+
+
+def test_the_line_that_a_framework_alone_takes_is_marked():
+    taken = json.loads(call("plan", "--framework", "pytorch", "--json").stdout)
+    found = [row for row in json.loads(call("list", "--framework", "pytorch", "--json").stdout)["lines"] if row["bare"]]
+    assert [(row["version"], row["cuda"]) for row in found] == [(taken["version"], "cu132")]
+    text = call("list", "--framework", "pytorch").stdout
+    assert [line.split()[0] for line in text.splitlines() if " * " in line] == [found[0]["name"]]
+    assert "* what --framework alone takes" in text
+    assert "*" not in call("list", "--framework", "pytorch", "--cuda", "cpu").stdout
+
+
+def test_sizes_are_those_of_lines_as_last_measured():
+    row = rows()[0]
+    for count, size in ((5_040_000_000, "5.04 GB"), (None, "-")):
+        head, line = lines_text(document((row.replace(size_bytes=count),)), width=None).splitlines()
+        assert line[head.index("size") :].startswith(f"{size} ")
+
+
+def test_the_flags_and_the_columns_are_called_the_same():
+    head = call("list", "--all", "--framework", "pytorch").stdout.splitlines()[0].split()
+    row = next(row for row in rows() if row.kind == "nvidia")
+    assert head.index("os") < head.index("base")
+    text = lines_text(document((row,)), width=None).splitlines()
+    assert dict(zip(text[0].split(), text[1].split(), strict=False))["base"] == "nvidia"
+    refused = call("list", "--base", "dbian").stderr
+    assert "no image line with base dbian. Did you mean debian" in refused
