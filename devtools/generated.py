@@ -17,6 +17,7 @@ from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
 from devtools.proofs_table import with_proofs
+from devtools.reference import catalog_page, exit_codes_page, schemas_page
 from devtools.rule_examples import rule_examples
 from devtools.schemas import schema_of
 from devtools.transcripts import PAGES as TRANSCRIPTS
@@ -125,6 +126,16 @@ DOCUMENTS: dict[str, type[Record]] = {
     "allow": AllowFile,
     "trainwright.toml": ProjectFile,
 }
+# The files that people write, by the name of their schema.
+WRITTEN = {
+    "trainwright.toml": "`trainwright.toml`",
+    "job": "A job: `job.yaml`",
+    "line": "An image line: `images/<framework>/<line>/line.yaml`",
+    "component": "A component: `templates/components/<name>/component.yaml`",
+    "rules": "Rules: `templates/rules.yaml`",
+    "allow": "Vulnerabilities that are accepted: `--allow FILE` of `scan`",
+    "baseline": "Known findings: `--baseline FILE` of `preflight` and `estimator`",
+}
 ROOT = Path(__file__).resolve().parent.parent
 PROVEN = ROOT / "docs" / "proven.md"
 SCHEMAS = ROOT / "trainwright" / "schemas"
@@ -140,9 +151,11 @@ def expected_files() -> dict[Path, str]:
     files = {entry.path.with_name("Dockerfile"): plain.removesuffix(end) for entry, plain, _ in made}
     variants = [each for _, _, of_line in made for each in of_line]
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
-    for name, model in DOCUMENTS.items():
-        schema = {"$id": f"urn:trainwright:schema:{name}"} | schema_of(model)
-        files[SCHEMAS / f"{name}.schema.json"] = json_lines(schema) + "\n"
+    schemas = {name: {"$id": f"urn:trainwright:schema:{name}"} | schema_of(model) for name, model in DOCUMENTS.items()}
+    files |= {SCHEMAS / f"{name}.schema.json": json_lines(schema) + "\n" for name, schema in schemas.items()}
+    files[ROOT / "docs" / "schemas.md"] = schemas_page(schemas, WRITTEN)
+    files[ROOT / "docs" / "exit-codes.md"] = exit_codes_page()
+    files[ROOT / "docs" / "catalog.md"] = catalog_page(everything)
     files |= {path: with_modeline(path, name) for name, paths in written_files().items() for path in paths}
     examples = rule_examples()
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"

@@ -1,8 +1,7 @@
 """One class per kind of failure, each with its exit code, a message and a remedy.
 
-The exit codes are part of the command line's contract (see ``docs/exit-codes.md``):
-0 fine, 1 findings, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal,
-70 a bug in Trainwright.
+The exit codes are part of the command line's contract. ``docs/exit-codes.md`` is made from the classes and their first
+paragraphs (``devtools/reference.py``).
 """
 
 from __future__ import annotations
@@ -46,14 +45,16 @@ class Failure(Exception):
 
 
 class RequestError(Failure):
-    """The request or a data file is invalid: an unknown key, flag, version or file."""
+    """The request or a data file is invalid, a path does not exist or cannot be read, or the lock for ``--locked`` is
+    incomplete.
+    """
 
     exit_code = 2
     kind = "request"
 
 
 class Conflict(Failure):
-    """No compatible set: ``rows`` say why, ``offers`` are compatible sets."""
+    """The request is valid, but no compatible set exists."""
 
     exit_code = 3
     kind = "conflict"
@@ -64,35 +65,41 @@ class Conflict(Failure):
 
 
 class EngineError(Failure):
-    """No container engine can do the work."""
+    """No usable container engine, or it stopped answering, and none may be set up here."""
 
     exit_code = 4
     kind = "engine"
 
 
 class BuildFailed(Failure):
-    """A build step failed: details name the component, the step and its last lines."""
+    """A build step failed, or the build was interrupted; ``build --images``: lines failed with different codes."""
 
     exit_code = 5
     kind = "build"
 
 
 class ProofFailed(Failure):
-    """Plan and image differ, or an image test failed."""
+    """The image differs from the plan or is too big for its ``budget``, an image test failed, or the gate for
+    vulnerabilities refused it; ``prove``: a line failed (then the document is ``trainwright/prove/1``).
+    """
 
     exit_code = 6
     kind = "proof"
 
 
 class RegistryRefused(Failure):
-    """A registry or AWS refused."""
+    """A registry or AWS refused, or did not answer; no moving tag points to an incomplete image. ``gc``: an image could
+    not be deleted (then the document is ``trainwright/gc/1``).
+    """
 
     exit_code = 7
     kind = "registry"
 
 
 class SourceError(Failure):
-    """A source is unreachable or its checksum differs."""
+    """A source is unreachable, or its checksum differs; no tag was moved. ``sources`` found one missing (then the
+    document is ``trainwright/sources/1``).
+    """
 
     exit_code = 8
     kind = "source"
@@ -106,7 +113,10 @@ class RehearsalFailed(Failure):
 
 
 class InternalError(Failure):
-    """A bug in Trainwright; the number is EX_SOFTWARE of sysexits.h. The traceback is in a file."""
+    """A bug in Trainwright; please report it.
+
+    The number is EX_SOFTWARE of sysexits.h. The traceback is in a file.
+    """
 
     exit_code = 70
     kind = "internal"

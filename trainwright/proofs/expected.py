@@ -98,20 +98,26 @@ def _builds(plan: Plan) -> list[BuildRecord]:
     return sorted(found, key=lambda record: record.plan.id != plan.id)
 
 
-def sizes_of(entries: Iterable[Line]) -> dict[Path, int]:
-    """Bytes of the images of lines, by the lines' files: of the newest that was built here, else of the proof.
+def proven_sizes(entries: Iterable[Line]) -> dict[Path, int]:
+    """Bytes of the images of lines that proofs have, by the lines' files.
 
-    Of both only what is needed is read, as `list` is quick; :func:`trainwright.proofs.standing.of_lines` checks proofs.
+    Only that is read; :func:`trainwright.proofs.standing.of_lines` checks proofs.
     """
-    lines = {(entry.path.parent.parent.name, entry.name): entry for entry in entries}
+    lines = {(entry.path.parent.parent.name, entry.name): entry.path for entry in entries}
     sizes: dict[Path, int] = {}
     for place, path in files().items():
         with suppress(KeyError, TypeError):
             proof = read_state(path)
             if place in lines and proof["stands_for"] is None:  # the stand-ins of a twin have other sizes
-                sizes[lines[place].path] = proof["size_bytes"]
+                sizes[lines[place]] = proof["size_bytes"]
+    return sizes
+
+
+def sizes_of(entries: Iterable[Line]) -> dict[Path, int]:
+    """Bytes of the images of lines, by the lines' files: of the newest that was built here, else of the proof."""
+    entries = list(entries)
     state, found = existing_state(), []
-    paths = {_key_of(entry): entry.path for entry in lines.values()}
+    paths = {_key_of(entry): entry.path for entry in entries}
     for path in (state / "images").glob("*/record.json") if state is not None else ():
         with suppress(KeyError, TypeError):
             record = read_state(path)
@@ -120,7 +126,7 @@ def sizes_of(entries: Iterable[Line]) -> dict[Path, int]:
             key = (*(plan[name] for name in names), plan["base"]["os"], plan.get("flavour", ""))
             if key in paths and not (plan.get("unproven") or user.get("requirements") or user.get("code")):
                 found.append((record["built_at"], paths[key], record["size_bytes"]))
-    return sizes | {path: count for _, path, count in sorted(found)}
+    return proven_sizes(entries) | {path: count for _, path, count in sorted(found)}
 
 
 def _key_of(entry: Line) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def plan_of(*names: str, **words: Any) -> Plan:
         ({"without": "metiss"}, "--without: no component 'metiss'. Did you mean metis", "list --components"),
         ({"set_": ["metiss=1"]}, "--set: no component 'metiss'. Did you mean metis", "list --components"),
         # A rule foresees the name, but nothing can be left out that does not exist.
-        ({"base": "debain"}, "--base debain: no such kind of base. Did you mean debian?", ""),
+        ({"base": "debain"}, "--base debain: no such base. Did you mean debian?", ""),
         ({"with_": "metis", "without": "metis"}, "metis: named by both --with and --without", ""),
         ({"set_": ["metis=5.1.0"], "without": "metis"}, "metis: named by both --set and --without", ""),
         ({"set_": ["metis=sorce"]}, "--set metis=sorce: not NAME=VERSION, and metis has no provider sorce", "metis="),
