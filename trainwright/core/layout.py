@@ -19,6 +19,11 @@ def size(count: float) -> str:
     return f"{count:.2f} GB"
 
 
+def change(before: float, after: float) -> str:
+    """The difference of two sizes, with its sign: ``+1.2 MB``."""
+    return f"{'-' if after < before else '+'}{size(abs(after - before))}"
+
+
 def duration(seconds: float | None, *, tenths: bool = True) -> str:
     """``0.4s``, ``12.3s``, ``2m05s``, ``1h02m``; empty for ``None``. Without ``tenths``, ``12s``."""
     if seconds is None:

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from trainwright.build.ledger import BuiltLayer
 from trainwright.report.contents import SOURCES, Contents
-from trainwright.report.documents import ChangedName, Comparison, Pull
+from trainwright.report.documents import ChangedBytes, ChangedName, Comparison, Pull
 
 
 def compare(before: Contents, after: Contents) -> Comparison:
@@ -28,7 +28,14 @@ def compare(before: Contents, after: Contents) -> Comparison:
             if part != SOURCES or change.name in both[SOURCES]
         ),
         pull=pull(before.layers, after.layers),
+        weights=tuple(weights(before.weights, after.weights)) if before.weights and after.weights else (),
     )
+
+
+def weights(before: Mapping[str, int], after: Mapping[str, int]) -> list[ChangedBytes]:
+    """The components whose bytes differ, the largest change first."""
+    rows = [ChangedBytes(name=n, before=before.get(n, 0), after=after.get(n, 0)) for n in before.keys() | after.keys()]
+    return sorted((r for r in rows if r.before != r.after), key=lambda r: (-abs(r.after - r.before), r.name))
 
 
 def changes(part: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[ChangedName]:

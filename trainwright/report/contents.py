@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,16 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Contents:
-    """What something contains: part, such as ``Python packages``, to name to value. Only images have layers."""
+    """What something contains: part, such as ``Python packages``, to name to value.
+
+    Only images have layers, and bytes by component or shared stage.
+    """
 
     name: str
     parts: Mapping[str, Mapping[str, str]]
     layers: tuple[BuiltLayer, ...] = ()
     image_id: str = ""
+    weights: Mapping[str, int] = field(default_factory=dict)
 
 
 def read(word: str, catalog: Catalog) -> Contents:
@@ -111,6 +115,7 @@ def of_record(record: BuildRecord, name: str) -> Contents:
         },
         layers=record.layers,
         image_id=record.image_id,
+        weights={row.name: row.bytes for row in record.ledger},
     )
 
 

@@ -11,6 +11,7 @@ from trainwright.core.records import Document, Field
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.push.sbom import Ingredient
 from trainwright.rehearse.documents import RehearsalDocument
+from trainwright.scan.documents import ScanDocument
 
 
 class ChangedName(Document):
@@ -38,6 +39,14 @@ class Pull(Document):
     above_bytes: int
 
 
+class ChangedBytes(Document):
+    """A component, or a shared stage, whose layers in the two images have other sizes; 0 where it is missing."""
+
+    name: str
+    before: int
+    after: int
+
+
 class Comparison(Document):
     """``diff --json``. ``compared``: how many names each part has on both sides together."""
 
@@ -48,6 +57,9 @@ class Comparison(Document):
     skipped: tuple[str, ...] = Field(description="parts that only one side has, such as the labels of an image")
     changes: tuple[ChangedName, ...]
     pull: Pull | None = Field(description="of AFTER where BEFORE is; null unless both are images")
+    weights: tuple[ChangedBytes, ...] = Field(
+        default=(), description="of images, unpacked bytes by component, the largest change first"
+    )
 
 
 class FoundFact(Document):
@@ -106,6 +118,7 @@ class ReportDocument(Document):
     environment: dict[str, str]
     labels: dict[str, str]
     against: Comparison | None
+    scan: ScanDocument | None = Field(default=None, description="the last scan of this image that was made here")
 
 
 class CatalogLine(LineRow):

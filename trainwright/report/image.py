@@ -22,6 +22,7 @@ from trainwright.report.compare import compare
 from trainwright.report.contents import of_record, read
 from trainwright.report.documents import Comparison, FoundFact, ImageComponent, Part, ReportDocument
 from trainwright.report.files import with_files
+from trainwright.scan.kept import kept
 
 
 def report_of(record: BuildRecord, against: Comparison | None = None) -> ReportDocument:
@@ -58,6 +59,7 @@ def report_of(record: BuildRecord, against: Comparison | None = None) -> ReportD
         environment=config.get("environment", plan.environment),
         labels=config.get("labels", plan.labels),
         against=against,
+        scan=kept(record.image_id),
     )
 
 

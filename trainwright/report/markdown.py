@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 
 from trainwright.catalog.listing import by_framework
-from trainwright.core.layout import size
+from trainwright.core.layout import change, size
 from trainwright.core.text import printable
 from trainwright.report.documents import CatalogDocument, Comparison, ReportDocument
 from trainwright.report.timing import clock, timing_of
+from trainwright.report.vulnerabilities import said, scanned
+from trainwright.scan.documents import ScanDocument
 
 MARK = "<!-- Made by Trainwright -->"
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~&])")
@@ -53,6 +55,8 @@ def image_markdown(report: ReportDocument) -> str:
                 [tuple(map(plain, (r.component, r.check, r.reason[:300]))) for r in failed],
             ),
         ]
+    if report.scan is not None:
+        parts += ["## Vulnerabilities", scan_markdown(report.scan)]
     if report.against is not None:
         parts += [f"## Compared with {plain(report.against.before)}", comparison_markdown(report.against)]
     heaviest = sorted(report.components, key=lambda row: -row.bytes)[:_HEAVIEST]
@@ -76,6 +80,25 @@ def image_markdown(report: ReportDocument) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def scan_markdown(scan: ScanDocument) -> str:
+    """What the last scan found."""
+    parts = [scanned(scan)]
+    if scan.vulnerabilities:
+        rows = [
+            (
+                row.level,
+                plain(row.package),
+                code(row.version),
+                plain(row.id),
+                plain(row.fixed or NOTHING),
+                plain(said(row)),
+            )
+            for row in scan.vulnerabilities
+        ]
+        parts.append(_table(("severity", "package", "version", "id", "fixed in", ""), rows))
+    return "\n\n".join(parts)
+
+
 def comparison_markdown(found: Comparison) -> str:
     """What differs, and what a pull costs."""
     parts = []
@@ -84,6 +107,9 @@ def comparison_markdown(found: Comparison) -> str:
             f"A pull where {code(found.before)} is: {size(pull.new_bytes)} unpacked in {pull.new_layers} of "
             f"{pull.layers} layers by containerd, {size(pull.above_bytes)} in {pull.above_layers} by Docker's store."
         )
+    if found.weights:
+        sizes = [(plain(w.name), size(w.before), size(w.after), change(w.before, w.after)) for w in found.weights]
+        parts.append(_table(("component", "before", "after", "bytes"), sizes))
     if found.changes:
         rows = [
             (

@@ -15,10 +15,11 @@ from markupsafe import Markup
 from trainwright import __version__
 from trainwright.catalog.image_line import version_key
 from trainwright.catalog.listing import CURRENT, by_framework
-from trainwright.core.layout import size
+from trainwright.core.layout import change, size
 from trainwright.core.text import printable
 from trainwright.report.documents import CatalogDocument, CatalogLine, ReportDocument
 from trainwright.report.timing import Timing, clock, intent, timing_of
+from trainwright.report.vulnerabilities import said, scanned
 from trainwright.report.weights import NARROW, WIDE, colours, maps
 
 _HERE = Path(__file__).parent
@@ -87,7 +88,16 @@ def _environment() -> Environment:
     style, script = ((_HERE / name).read_text() for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     made.globals |= {
-        **{"bytes": size, "clock": clock, "intent": intent, "percent": percent, "load_path": load_path},
+        **{
+            "bytes": size,
+            "change": change,
+            "said": said,
+            "scanned": scanned,
+            "clock": clock,
+            "intent": intent,
+            "percent": percent,
+            "load_path": load_path,
+        },
         **{"style": Markup(style), "script": Markup(script)},  # noqa: S704 - files of ours
         "script_hash": f"sha256-{digest}",
         "generator": __version__,

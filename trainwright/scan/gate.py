@@ -10,6 +10,7 @@ from trainwright.build.store import BuildRecord
 from trainwright.core.errors import ProofFailed
 from trainwright.scan.documents import ScanDocument
 from trainwright.scan.inventory import Inventory
+from trainwright.scan.kept import keep, without_paths
 from trainwright.scan.scan import scan
 from trainwright.scan.severity import read_gate
 from trainwright.scan.subject import of_record, settings_of
@@ -47,6 +48,7 @@ class ScanGate:
             return None
         today = datetime.now(UTC).date()
         found = scan(inventory, self._root, allowances=self._allowances, fail_on=self.level, today=today)
+        keep(found)
         counting = [row for row in found.vulnerabilities if row.counts]
         if counting:
             lines = [f"  {r.level}: {r.package} {r.version}, {r.id}, {r.fixed or 'no fix'}" for r in counting[:_SHOWN]]
@@ -65,8 +67,6 @@ class ScanGate:
 
         def check(record: BuildRecord, name: str) -> dict[str, Any] | None:
             found = self.check(of_record(record, name))
-            if found is None:
-                return None
-            return found.replace(databases=tuple(each.replace(path="") for each in found.databases)).as_json()
+            return None if found is None else without_paths(found).as_json()
 
         return check

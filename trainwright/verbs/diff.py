@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import say, use_catalog
-from trainwright.core.layout import size, table
+from trainwright.core.layout import change, size, table
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:
@@ -53,12 +53,16 @@ def diff(flags: DiffFlags) -> None:
 def diff_text(found: Comparison) -> str:
     """What changed, by part, and what a pull costs."""
     lines: list[str] = []
-    for part in dict.fromkeys(change.part for change in found.changes):
-        own = [change for change in found.changes if change.part == part]
+    for part in dict.fromkeys(each.part for each in found.changes):
+        own = [each for each in found.changes if each.part == part]
         rows = [(_SIGNS[c.state], c.name, " → ".join(filter(None, (c.before, c.after)))) for c in own]
         lines += [f"{part}: {len(own)} of {found.compared[part]}", table(rows, indent="  "), ""]
     if not found.changes:
         lines += [f"nothing differs in {', '.join(found.compared)}", ""]
+    if found.weights:
+        rows = [(w.name, f"{size(w.before)} → {size(w.after)}", change(w.before, w.after)) for w in found.weights]
+        whole = change(sum(w.before for w in found.weights), sum(w.after for w in found.weights))
+        lines += [f"bytes, unpacked: {whole} in all", table(rows, indent="  "), ""]
     if (pull := found.pull) is not None:
         lines += [
             f"a pull of {found.after} where {found.before} is, of {size(pull.bytes)} unpacked:",

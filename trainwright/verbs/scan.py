@@ -75,10 +75,11 @@ def scan(flags: ScanFlags) -> None:
     """Show the known vulnerabilities of an image or an image line.
 
     The bill of materials is matched with a database on this machine, in OSV's format; --ecr takes what ECR's own scan
-    found. The exit code is 1 if some count.
+    found. The exit code is 1 if some count. The last scan of an image that was built here is in its report.
     """
     from trainwright.core.junit import check_junit
     from trainwright.scan.ecr_findings import scan_by_ecr
+    from trainwright.scan.kept import keep
     from trainwright.scan.scan import scan as look
     from trainwright.scan.severity import read_gate
     from trainwright.scan.subject import allowed, find, settings_of
@@ -104,6 +105,7 @@ def scan(flags: ScanFlags) -> None:
         from trainwright.scan.junit import write
 
         write(Path(flags.junit), document)
+    keep(document)
     emit(document, scan_text, as_json=flags.json_)
     if document.failed:
         raise Ended(document.exit_code)

@@ -12,6 +12,10 @@ from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir
 from trainwright.report.compare import compare, pull
 from trainwright.report.contents import Contents, of_record, read
+from trainwright.report.image import report_of
+from trainwright.report.markdown import comparison_markdown
+from trainwright.report.page import image_page
+from trainwright.verbs.diff import diff_text
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
@@ -44,6 +48,26 @@ def test_what_a_pull_costs(here, wanted, new, above):
 def test_nothing_is_claimed_of_layers_that_no_record_lists():
     assert pull([], layers("a")) is None
     assert pull(layers("a"), []) is None
+
+
+def test_bytes_by_component_of_two_images_the_largest_change_first():
+    before, after = (
+        Contents(name="x", parts={}, weights=each) for each in ({"a": 10, "b": 5, "c": 7}, {"a": 4, "c": 7, "d": 9})
+    )
+    found = compare(before, after).weights
+    assert [(row.name, row.before, row.after) for row in found] == [("d", 0, 9), ("a", 10, 4), ("b", 5, 0)]
+    assert compare(Contents(name="a plan", parts={}), after).weights == ()
+
+
+def test_bytes_are_shown_in_each_form():
+    other = full_record(OTHER)
+    ledger = tuple(row.replace(bytes=row.bytes + 2_000_000) if row.name == "nccl" else row for row in other.ledger)
+    found = compare(of_record(other.replace(ledger=ledger), "before"), of_record(full_record(), "after"))
+    lines = [line.split() for line in diff_text(found).splitlines()]
+    assert ["bytes,", "unpacked:", "-2.0", "MB", "in", "all"] in lines
+    assert any(line[:1] == ["nccl"] and line[-2:] == ["-2.0", "MB"] for line in lines)
+    assert "| -2.0 MB |" in comparison_markdown(found)
+    assert ">-2.0 MB<" in image_page(report_of(full_record(), found))
 
 
 def test_two_images():
