@@ -8,13 +8,13 @@ from inspect import cleandoc
 from typing import Any
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.listing import LineRow, by_framework, lines
+from trainwright.catalog.listing import lines
 from trainwright.cli.program import INTERRUPTED
 from trainwright.core import errors
-from trainwright.core.layout import size
 from trainwright.plan.resolve import bare_of
 from trainwright.proofs.expected import proven_sizes
 from trainwright.proofs.standing import of_lines
+from trainwright.report.markdown import lines_markdown
 
 _CODES = """\
 # Exit codes
@@ -133,42 +133,15 @@ def _plain(text: str) -> str:
 _CATALOG = """\
 # Image lines
 
-Made from `images/` and `proofs/` by `./invoke generate`. A cell has the newest version of a framework for a CUDA
-version; in **bold** what is proven. The tables have every line; `*` marks what `--framework` alone takes, and the
-size is that of the proven image, unpacked. `./invoke report --lines` is the same with what was built here.
-
+Made from `images/` and `proofs/` by `./invoke generate`. The first table has the newest published version of each
+framework for a CUDA version, in **bold** what is proven. The others have every line: \\* marks what `--framework` alone
+takes, and the size is that of the proven image, unpacked. `./invoke report --lines` shows the same with what was built
+here.
 """
 
 
 def catalog_page(catalog: Catalog) -> str:
-    """``docs/catalog.md``: all lines, as a matrix and as tables."""
+    """``docs/catalog.md``: all lines, without what was built on this machine."""
     entries = list(catalog.lines)
     rows = lines(catalog, entries, of_lines(entries, catalog), proven_sizes(entries), bare_of(catalog)).lines
-    groups = by_framework(rows)
-    tags = {row.cuda for row in rows}
-    cudas = [*sorted(tags - {"cpu"}, key=lambda tag: int(tag[2:]), reverse=True), *sorted(tags & {"cpu"})]
-    text = [_CATALOG + f"| framework | {' | '.join(cudas)} |", f"| --- |{' --- |' * len(cudas)}"]
-    for name, own in groups.items():
-        text.append(f"| {name} | {' | '.join(_newest(own, tag) for tag in cudas)} |")
-    for name, own in groups.items():
-        text += [f"\n## {name}\n", "| line | version | CUDA | Python | os | status | size | proven |"]
-        text.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
-        text += [f"| {' | '.join(_cells(row))} |" for row in own]
-    return "\n".join(text) + "\n"
-
-
-def _cells(row: LineRow) -> tuple[str, ...]:
-    name = f"`{row.name}`{' *' if row.bare else ''}"
-    weight = "-" if row.size_bytes is None else size(row.size_bytes)
-    return (name, row.version, row.cuda, row.python, row.base, row.status, weight, row.proof.text)
-
-
-def _newest(rows: list[LineRow], tag: str) -> str:
-    """The version of the newest line for a CUDA version; lines are sorted, the newest first."""
-    own = [row for row in rows if row.cuda == tag]
-    own = [row for row in own if row.status != "unreleased"] or own
-    if not own:
-        return ""
-    version = own[0].version
-    proven = any(row.proof.state == "proven" for row in own if row.version == version)
-    return f"**{version}**" if proven else version
+    return "\n\n".join([_CATALOG.rstrip(), *lines_markdown(rows)]) + "\n"

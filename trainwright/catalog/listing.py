@@ -184,6 +184,12 @@ def by_framework(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return {name: grouped[name] for name in sorted(grouped, key=lambda name: (-supported[name], name))}
 
 
+def cuda_tags(rows: Iterable[LineRow]) -> list[str]:
+    """The CUDA tags of lines, newest first, and ``cpu``."""
+    tags = {row.cuda for row in rows}
+    return sorted(tags, key=lambda tag: (tag == "cpu", [-part for part in version_key(tag.removeprefix("cu"))]))
+
+
 def filtered(document: ListDocument, holds: Mapping[str, str]) -> ListDocument:
     """The lines of which everything holds.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from trainwright.catalog.listing import by_framework
+from trainwright.catalog.listing import LineRow, by_framework, cuda_tags
 from trainwright.core.layout import change, size
 from trainwright.core.text import printable
 from trainwright.report.documents import CatalogDocument, Comparison, ReportDocument
@@ -127,29 +127,42 @@ def comparison_markdown(found: Comparison) -> str:
 
 
 def catalog_markdown(report: CatalogDocument) -> str:
-    """The report of a catalog: a table for each framework."""
+    """The report of a catalog: a matrix, and a table for each framework."""
     parts = [MARK, "# Image lines", f"{len(report.lines)} lines, as of {report.made_at[:10]}."]
     if report.against:
         parts.append(f"## What is new since {report.against[:10]}")
         rows = [(plain(c.name), plain(c.before) or NOTHING, plain(c.after) or NOTHING) for c in report.news]
         parts.append(_table(("line", "before", "now"), rows) if rows else "Nothing.")
-    head = ("line", "version", "CUDA", "Python", "base", "status", "proof", "size")
-    for name, rows_of in by_framework(report.lines).items():
-        listed = [
-            (
-                f"{name}/{r.name}",
-                r.version,
-                r.cuda,
-                r.python,
-                r.base,
-                r.status,
-                r.proof.text,
-                size(r.size_bytes) if r.size_bytes else "",
-            )
-            for r in rows_of
-        ]
-        parts += [f"## {plain(name)}", _table(head, [tuple(map(plain, row)) for row in listed])]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *lines_markdown(report.lines)]) + "\n"
+
+
+def lines_markdown(rows: Iterable[LineRow]) -> Iterator[str]:
+    """Image lines: the newest version of each framework for each CUDA version, and a table for each framework."""
+    groups = by_framework(rows)
+    tags = cuda_tags(each for own in groups.values() for each in own)
+    yield _table(
+        ("framework", *tags), [(plain(name), *(_newest(own, tag) for tag in tags)) for name, own in groups.items()]
+    )
+    for name, own in groups.items():
+        yield f"## {plain(name)}"
+        yield _table(("line", "version", "CUDA", "Python", "os", "status", "proof", "size"), [*map(_cells, own)])
+
+
+def _cells(row: LineRow) -> tuple[str, ...]:
+    texts = (row.version, row.cuda, row.python, row.base, row.status, row.proof.text)
+    weight = "" if row.size_bytes is None else size(row.size_bytes)
+    mark = r" \*" if row.bare else ""
+    return (code(f"{row.framework}/{row.name}") + mark, *map(plain, texts), weight)
+
+
+def _newest(rows: Sequence[LineRow], tag: str) -> str:
+    """The newest version that was ever published for a CUDA version, bold if it is proven; lines are sorted."""
+    own = [row for row in rows if row.cuda == tag]
+    own = [row for row in own if row.status != "unreleased"] or own
+    if not own:
+        return ""
+    version = plain(own[0].version)
+    return f"**{version}**" if any(r.proof.state == "proven" for r in own if r.version == own[0].version) else version
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from trainwright import __version__
-from trainwright.catalog.image_line import version_key
-from trainwright.catalog.listing import CURRENT, by_framework
+from trainwright.catalog.listing import CURRENT, by_framework, cuda_tags
 from trainwright.core.layout import change, size
 from trainwright.core.text import printable
-from trainwright.report.documents import CatalogDocument, CatalogLine, ReportDocument
+from trainwright.report.documents import CatalogDocument, ReportDocument
 from trainwright.report.timing import Timing, clock, intent, timing_of
 from trainwright.report.vulnerabilities import said, scanned
 from trainwright.report.weights import NARROW, WIDE, colours, maps
@@ -49,13 +47,9 @@ def image_page(report: ReportDocument) -> str:
 
 def catalog_page(report: CatalogDocument) -> str:
     """The page of a catalog."""
-    return _render("catalog.html.j2", report=report, groups=by_framework(report.lines), cudas=_cudas, CURRENT=CURRENT)
-
-
-def _cudas(rows: Iterable[CatalogLine]) -> list[str]:
-    """The CUDA tags of lines, newest first, and ``cpu``."""
-    tags = {row.cuda for row in rows}
-    return sorted(tags, key=lambda tag: (tag == "cpu", [-part for part in version_key(tag.removeprefix("cu"))]))
+    return _render(
+        "catalog.html.j2", report=report, groups=by_framework(report.lines), cudas=cuda_tags, CURRENT=CURRENT
+    )
 
 
 def percent(part: float, whole: float) -> str:

@@ -67,4 +67,4 @@ def test_the_newest_released_line_is_in_the_matrix_and_each_line_in_a_table():
     assert heads[1:3] == ["cu132", "cu130"]
     assert heads[-1] == "cpu"
     assert page.count("\n| `") == len(catalog.lines)
-    assert sum(" * |" in line for line in page.splitlines()) == len(catalog.frameworks())
+    assert sum(r" \* |" in line for line in page.splitlines()) == len(catalog.frameworks())

@@ -148,7 +148,8 @@ def test_every_line_is_on_the_page_of_the_catalog():
     assert len(report.lines) == len(open_catalog().lines)
     for line in report.lines:
         assert f"{line.framework}/{line.name}: {line.status}" in page
-        assert plain(f"{line.framework}/{line.name}") in text
+        assert f"\n| {code(f'{line.framework}/{line.name}')}" in text
+    assert "| framework | cu132 | cu130 |" in text
     first = next(iter(by_framework(report.lines).values()))
     assert first[0].status == "supported"
     defaults = [(line.framework, line.cuda) for line in report.lines if line.default]
