@@ -11,6 +11,7 @@ import functools
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainwright import __version__
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
+from trainwright.core.paths import data_root
 from trainwright.core.terminal import for_terminal
 from trainwright.core.text import for_people, hidden, printable
 
@@ -33,6 +35,7 @@ _COMPLETE = "__complete"  # what the scripts of shells call
 _FIRST = {_COMPLETE, "help", "version", "--version", "-V", "--list", "-l"}
 _ANYWHERE = {"--help", "-h"}
 _OUR_NAME = "./invoke"  # in every text of ours
+_PAGE = r"(?<![\w/.-])(?:docs/[\w-]+|CONTRIBUTING)\.md\b"
 _called = [_OUR_NAME]  # what the user typed in its place
 
 
@@ -56,8 +59,17 @@ def _asks(words: Sequence[str]) -> bool:
 
 
 def named(text: str) -> str:
-    """A text of ours with the name that this program was called by: ``trainwright``, where it is installed."""
-    return text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")
+    """A text of ours as its reader needs it: where this program is installed it is called ``trainwright``, and the pages
+    that texts name are in its package."""
+    if by_checkout():
+        return text
+    text = text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")
+    return re.sub(_PAGE, _installed, text) if ".md" in text else text
+
+
+def _installed(page: re.Match[str]) -> str:
+    path = data_root() / page[0]
+    return str(path) if path.is_file() else page[0]
 
 
 def by_checkout() -> bool:

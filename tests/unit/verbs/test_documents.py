@@ -143,7 +143,8 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     door = ("invoke", "requirements.txt", "tasks.py")
-    for name in ("trainwright", "images", "proofs", "templates", "pyproject.toml", "README.md", "LICENSE", *door):
+    pages = ("docs", "CONTRIBUTING.md", "README.md", "LICENSE")
+    for name in ("trainwright", "images", "proofs", "templates", "pyproject.toml", *pages, *door):
         (source / name).symlink_to(ROOT / name)
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
@@ -163,17 +164,29 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     assert {f"trainwright/data/{name}" for name in door} <= names  # what `build --on codebuild` sends
     assert "trainwright/sagemaker/causes.yaml" in names
     code = "import sys; sys.argv[0] = 'trainwright'; from trainwright.__main__ import main; main()"
-    plan = subprocess.run(
-        [sys.executable, "-P", "-c", code, "render", "--framework", "pytorch", "--cuda", "cu124"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert plan.returncode == 0, plan.stderr
+
+    def trainwright(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-c", code, *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    rendered = trainwright("render", "--framework", "pytorch", "--cuda", "cu124")
+    assert rendered.returncode == 0, rendered.stderr
     beside, of_all = ROOT / "images/pytorch/cu124/Dockerfile", ROOT / "templates/proof/Dockerfile"
-    assert plan.stdout == beside.read_text() + of_all.read_text()
+    assert rendered.stdout == beside.read_text() + of_all.read_text()
+    for words, page in (
+        (("plan", "--framework", "pytorch", "--cuda", "cu999"), "CONTRIBUTING.md"),
+        (("prove", "pytorch/cpu", "--twin"), "docs/proofs.md"),
+    ):
+        refused = trainwright(*words).stderr
+        (named,) = re.findall(r"\S+\.md", refused)
+        assert Path(named.strip("()")) == installed / "trainwright" / "data" / page, refused
+        assert Path(named.strip("()")).is_file()
 
 
 def test_the_schema_of_failures_has_every_kind():
