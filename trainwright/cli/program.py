@@ -59,8 +59,8 @@ def _asks(words: Sequence[str]) -> bool:
 
 
 def named(text: str) -> str:
-    """A text of ours as its reader needs it: where this program is installed it is called ``trainwright``, and the pages
-    that texts name are in its package."""
+    """A text of ours as its reader needs it: an installed program is called ``trainwright``, and pages that texts name
+    are in its package."""
     if by_checkout():
         return text
     text = text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")

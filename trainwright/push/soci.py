@@ -151,7 +151,9 @@ def with_index(
     for ztoc in (*ztocs, EMPTY):
         registry.put_blob(ztoc, digest_of(ztoc))
     platform = {key: configuration[key] for key in ("architecture", "os", "variant") if configuration.get(key)}
-    made = enabled(Written(image.text, image.media_type), platform, list(zip(layers, ztocs, strict=True)))
+    labels = (configuration.get("config") or {}).get("Labels") or {}
+    original = Written(image.text, image.media_type)
+    made = enabled(original, platform, list(zip(layers, ztocs, strict=True)), labels=labels)
     soci, inner, index = (_manifest(one) for one in (made.soci, made.image, made.index))
     registry.put_manifest(soci)
     registry.put_manifest(inner)

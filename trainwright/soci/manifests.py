@@ -25,6 +25,7 @@ EMPTY = b"{}"
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _ZTOC = "application/octet-stream"
 _NOTE = "com.amazon.soci"
+_OCI = "org.opencontainers.image."  # the keys of annotations.md of opencontainers/image-spec
 # Media types of layers that gzip has compressed: of OCI and of Docker.
 _GZIP = (".tar+gzip", ".tar.gzip")
 # The digest of the image as it was pushed, before it got the annotation.
@@ -80,6 +81,7 @@ def enabled(
     platform: Mapping[str, str],
     ztocs: Sequence[tuple[Mapping[str, Any], bytes]],
     *,
+    labels: Mapping[str, str] | None = None,
     span: int = SPAN,
 ) -> Enabled:
     """The manifests of an image and its SOCI index.
@@ -88,6 +90,8 @@ def enabled(
         original: the manifest of the image.
         platform: of the image: architecture, operating system, and what else its configuration says.
         ztocs: those of its large layers, each with the layer's descriptor, from below.
+        labels: of the image; those of OCI become annotations of its manifest and of the index, as they say the same of
+            both, and follow from the image alone.
         span: bytes between two places at which decompression can begin.
     """
     said = json.loads(original.text)
@@ -103,15 +107,18 @@ def enabled(
     )
     notes = {**(said.get("annotations") or {}), f"{_NOTE}.index-digest": soci.digest, ORIGINAL: original.digest}
     notes = dict(sorted(notes.items()))
+    about = {key: value for key, value in sorted((labels or {}).items()) if key.startswith(_OCI) and value}
+    config = {**said["config"], "mediaType": _CONFIG}
     # As upstream: ECR takes no index that mixes Docker's media types with OCI's; layers keep theirs.
-    changed = {**said, "mediaType": MANIFEST, "config": {**said["config"], "mediaType": _CONFIG}, "annotations": notes}
+    changed = {**said, "mediaType": MANIFEST, "config": config, "annotations": about | notes}
     image = _written(changed, MANIFEST)
     of_image = {f"{_NOTE}.image-manifest-digest": image.digest}
     entries = [
         image.descriptor(annotations=notes, platform=dict(platform)),
         soci.descriptor(annotations=of_image, platform=dict(platform), artifactType=SOCI),
     ]
-    index = _written({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}, INDEX)
+    whole = {"schemaVersion": 2, "mediaType": INDEX, "manifests": entries} | ({"annotations": about} if about else {})
+    index = _written(whole, INDEX)
     return Enabled(image, soci, index)
 
 
