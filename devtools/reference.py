@@ -111,7 +111,7 @@ def schemas_page(schemas: Mapping[str, Mapping[str, Any]], written: Mapping[str,
 def _value(field: Mapping[str, Any]) -> str:
     """What a key of a file holds, in a few words."""
     if "$ref" in field:
-        return field["$ref"].rpartition("/")[2]
+        return str(field["$ref"]).rpartition("/")[2]
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(_value(each) for each in field["anyOf"] if each.get("type") != "null"))
     if "enum" in field:

@@ -52,9 +52,9 @@ def seconds_of(names: Iterable[str], plan: Plan) -> dict[str, tuple[float, str]]
         names: components, or shared stages such as ``bytecode``.
         plan: has them.
     """
-    builds, found = _builds(plan), {}
+    found: dict[str, tuple[float, str]] = {}
     wanted = set(names)
-    for record in builds:
+    for record in _builds(plan):
         for name in wanted - found.keys():
             if _has_same(record.plan, plan, name) and (spent := _spent(record, name)) is not None:
                 found[name] = spent

@@ -105,12 +105,12 @@ def enabled(
         },
         MANIFEST,
     )
-    notes = {**(said.get("annotations") or {}), f"{_NOTE}.index-digest": soci.digest, ORIGINAL: original.digest}
-    notes = dict(sorted(notes.items()))
     about = {key: value for key, value in sorted((labels or {}).items()) if key.startswith(_OCI) and value}
+    notes = about | (said.get("annotations") or {})
+    notes = dict(sorted((notes | {f"{_NOTE}.index-digest": soci.digest, ORIGINAL: original.digest}).items()))
     config = {**said["config"], "mediaType": _CONFIG}
     # As upstream: ECR takes no index that mixes Docker's media types with OCI's; layers keep theirs.
-    changed = {**said, "mediaType": MANIFEST, "config": config, "annotations": about | notes}
+    changed = {**said, "mediaType": MANIFEST, "config": config, "annotations": notes}
     image = _written(changed, MANIFEST)
     of_image = {f"{_NOTE}.image-manifest-digest": image.digest}
     entries = [
