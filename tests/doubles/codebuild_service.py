@@ -22,10 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import botocore.session
-from botocore.validate import ParamValidator
-
 from tests.doubles.codebuild import Build, run_build
+from tests.doubles.service_models import misfits, shape_of
 
 BUCKET = "trainwright-upload-bucket"
 GROUP = "/aws/codebuild/trainwright-upload"
@@ -113,7 +111,6 @@ class CodeBuildService:
     before: Callable[[str], None] = lambda _: None
     _tokens: dict[str, str] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _session: Any = field(default_factory=botocore.session.Session)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -148,13 +145,13 @@ class CodeBuildService:
         """A page of the names, two at a time."""
         names, begin = sorted(self.projects), int(asked.get("nextToken") or 0)
         more = {"nextToken": str(begin + 2)} if begin + 2 < len(names) else {}
-        return _without_empty({"projects": names[begin : begin + 2]}) | more
+        return {"projects": names[begin : begin + 2], **more}
 
     def batch_get_projects(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Those that there are."""
         rows = [self._project(name) for name in asked["names"] if name in self.projects]
         missing = [name for name in asked["names"] if name not in self.projects]
-        return _without_empty({"projects": rows, "projectsNotFound": missing})
+        return {"projects": rows, "projectsNotFound": missing}
 
     def _project(self, name: str) -> dict[str, Any]:
         rows = [{"name": k, "value": v, "type": "PLAINTEXT"} for k, v in self.projects[name].items()]
@@ -209,7 +206,7 @@ class CodeBuildService:
                 self._end(build, build.told.status)
             rows.append(self._row(build))
         missing = [one for one in asked["ids"] if one not in self.builds]
-        return _without_empty({"builds": rows, "buildsNotFound": missing})
+        return {"builds": rows, "buildsNotFound": missing}
 
     def stop_build(self, asked: dict[str, Any]) -> dict[str, Any]:
         """It ends as stopped."""
@@ -290,12 +287,9 @@ class CodeBuildService:
 
     # ---- the models ------------------------------------------------------------------------------------------------
 
-    def check(self, service: str, operation: str, document: dict[str, Any], shape: str) -> None:
+    def check(self, service: str, operation: str, document: dict[str, Any], side: str) -> None:
         """Hold a request or an answer to the service's model."""
-        model = self._session.get_service_model(service).operation_model(operation)
-        report = ParamValidator().validate(document, getattr(model, f"{shape}_shape"))
-        if report.has_errors():
-            self.wrong.append(f"{operation}, {shape}: {report.generate_report()}")
+        self.wrong += [f"{operation}, {side}{each}" for each in misfits(document, shape_of(service, operation, side))]
 
     def before_call(self, operation: str, parameters: dict[str, Any]) -> None:
         """Note a call, and refuse it if that is wanted."""
@@ -319,11 +313,6 @@ class Refused(Exception):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
-
-
-def _without_empty(lists: Mapping[str, list[Any]]) -> dict[str, Any]:
-    """CodeBuild's model has no empty lists of what is or is not there."""
-    return {name: rows for name, rows in lists.items() if rows}
 
 
 def _phase(name: str, status: str, says: str) -> dict[str, Any]:

@@ -23,13 +23,16 @@ class Jobs:
 
     def add(self, region: str, name: str, image: str | None, modified: datetime) -> None:
         """Add a job; one without an image has an algorithm of the Marketplace."""
-        which = {"AlgorithmName": "arn:aws:sagemaker:us-west-2:aws:algorithm/x"} if image is None else {}
+        which = {"AlgorithmName": "arn:aws:sagemaker:us-west-2:123456789012:algorithm/x"} if image is None else {}
         which |= {"TrainingImage": image} if image is not None else {}
         self.records.setdefault(region, []).append(
             {
                 "TrainingJobName": name,
                 "TrainingJobArn": f"arn:aws:sagemaker:{region}:123456789012:training-job/{name}",
                 "TrainingJobStatus": "Completed",
+                "SecondaryStatus": "Completed",
+                "ModelArtifacts": {"S3ModelArtifacts": f"s3://bucket/{name}/output/model.tar.gz"},
+                "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
                 "CreationTime": modified.timestamp(),
                 "LastModifiedTime": modified.timestamp(),
                 "AlgorithmSpecification": which | {"TrainingInputMode": "File"},

@@ -26,7 +26,7 @@ def described(status="Failed", secondary="Failed", reason=None):
     answer = {
         "TrainingJobName": NAME,
         "TrainingJobArn": f"arn:aws:sagemaker:{REGION}:111122223333:training-job/{NAME}",
-        "ModelArtifacts": {"S3ModelArtifacts": ""},
+        "ModelArtifacts": {"S3ModelArtifacts": f"s3://bucket/{NAME}/output/model.tar.gz"},
         "TrainingJobStatus": status,
         "SecondaryStatus": secondary,
         "AlgorithmSpecification": {"TrainingInputMode": "File"},

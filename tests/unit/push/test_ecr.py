@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError, ProfileNotFound
+from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 from moto import mock_aws
@@ -150,28 +151,23 @@ def test_a_token_that_claims_to_be_over_is_used_and_asked_for_once(ecr, monkeypa
     assert len(calls) == 2
 
 
-def test_a_good_token_is_kept_until_it_is_refused(ecr, monkeypatch):
-    calls: list[str] = []
-
-    def answer(operation: str, *rest: Any, **more: Any) -> Any:
-        calls.append(operation)
-        data = {"authorizationToken": "QVdTOmE6Yg==", "expiresAt": datetime(2999, 1, 1, tzinfo=UTC)}
-        return {"authorizationData": [data]}
-
-    monkeypatch.setattr(ecr, "_call", answer)
-    assert (ecr.token().user, ecr.token().password) == ("AWS", "a:b")
-    assert len(calls) == 1
-    ecr.token(renew=True)
-    assert len(calls) == 2
+def test_a_good_token_is_kept_until_it_is_refused(ecr):
+    data = {"authorizationToken": "QVdTOmE6Yg==", "expiresAt": datetime(2999, 1, 1, tzinfo=UTC)}
+    with Stubber(ecr._client) as stub:
+        for _ in range(2):
+            stub.add_response("get_authorization_token", {"authorizationData": [data]}, {})
+        assert (ecr.token().user, ecr.token().password) == ("AWS", "a:b")
+        ecr.token(renew=True)
+        stub.assert_no_pending_responses()
 
 
 def test_a_token_does_not_show_its_password():
     assert "secret" not in repr(Token("AWS", "secret", datetime.now(UTC)))
 
 
-def test_an_answer_without_a_token(ecr, monkeypatch):
-    monkeypatch.setattr(ecr, "_call", lambda *_: {"authorizationData": []})
-    with pytest.raises(RegistryRefused):
+def test_an_answer_without_a_token(ecr):
+    with Stubber(ecr._client) as stub, pytest.raises(RegistryRefused, match="no usable token"):
+        stub.add_response("get_authorization_token", {"authorizationData": []}, {})
         ecr.token()
 
 
