@@ -15,15 +15,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
+from tests.support.command_lines import typed
 from tests.support.in_process import call
 from trainwright import __version__
 from trainwright.catalog.catalog import load_catalog
-from trainwright.cli import plain
 from trainwright.cli.pages import FIRST
-from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.cli.values import values_of
 from trainwright.verbs.find import FAMILIES, NAMES, SHELF, find
-from trainwright.verbs.namespace import namespace
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -88,13 +86,6 @@ def test_help_of_a_build_is_in_groups_with_metavars_values_and_defaults() -> Non
     assert "--smoke " in page and "--smoke SMOKE" not in page  # a switch takes nothing
 
 
-def typed(line: str) -> None:
-    """Take a command line as the program would, without running its verb."""
-    words = shlex.split(line)
-    if plain.take(words, find) is None:
-        check_command_line(with_flags(words, namespace.to_contexts()), namespace.to_contexts())
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_verb_has_three_examples_that_can_be_typed(name: str) -> None:
     verb = find(name)
@@ -104,7 +95,7 @@ def test_every_verb_has_three_examples_that_can_be_typed(name: str) -> None:
     assert len(set(examples)) == len(examples)
     for line in examples:
         assert line.split()[0] == name
-        typed(line)
+        typed(shlex.split(line))
         assert f"\n  ./invoke {line}\n" in call("help", name).stdout
 
 
@@ -114,7 +105,7 @@ def test_the_front_page_says_what_this_is_and_what_to_type_first() -> None:
     assert " ".join(page.split()).startswith(purpose)
     for line, _ in FIRST:
         assert f"  ./invoke {line}" in page
-        typed(line)
+        typed(shlex.split(line))
     first, *others = FAMILIES
     places = [page.index(f"\n  {name} ") for name in first.names]
     assert places == sorted(places)
