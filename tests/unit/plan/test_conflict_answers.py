@@ -162,6 +162,20 @@ def test_a_tied_pin_is_explained_and_the_nearest_known_version_offered() -> None
     assert commands == [f"{NEWER} --set nccl=2.30.7", f"{OLDER} --set nccl=2.30.7", CU126]
 
 
+def test_what_a_rule_refuses_is_the_answer_to_a_component_that_no_line_has() -> None:
+    """``apex`` is foreseen by the rules alone: templates/rules.yaml."""
+    conflict = conflict_of(with_="apex", cuda="cu113", without="bitsandbytes", catalog=WHOLE)
+    rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
+    assert rows["--with apex"].startswith("no image line has it; NVIDIA's apex with PyTorch 2.1 or newer: ")
+
+
+def test_a_rule_between_two_words_is_among_the_reasons() -> None:
+    """PyTorch 2.0 was built for CUDA 11.7 and newer, and bitsandbytes is an option of lines of PyTorch 2 alone."""
+    conflict = conflict_of(cuda="cu113", with_="bitsandbytes", catalog=WHOLE)
+    rows = [row["constraint"] for row in conflict.details["rows"]]
+    assert rows == ["--cuda cu113", "--with bitsandbytes", "PyTorch 2 or newer with CUDA older than 11.7"]
+
+
 def test_the_newest_of_the_installers_that_have_a_version_is_offered() -> None:
     """Open MPI 4.1.6 is in the installers 1.28.0, 1.31.0 and 1.32.0 of EFA."""
     whole = load_catalog()

@@ -75,6 +75,23 @@ def test_of_the_same_versions_the_preferred_line_answers_then_the_one_made_from_
         assert plan.base.kind == kind
 
 
+def test_of_two_alike_the_one_made_from_packages_answers_even_if_it_was_looked_at_before() -> None:
+    lines = {entry.name: entry for entry in WHOLE.lines if entry.line.framework == "pytorch"}
+    debian, image = lines["cu130"], lines["2.13.0-cu133"]
+    early, late = (debian.line.evidence[0].replace(date=date) for date in ("2020-01-01", "2030-01-01"))
+    image = image.replace(line=image.line.replace(evidence=(late,)))
+    debian = debian.replace(line=debian.line.replace(evidence=(early,)))
+    plan = resolve(make_request(framework="pytorch"), Catalog([debian, image], WHOLE.components, WHOLE.rules))
+    assert plan.base.kind == "debian"
+    # Of two made from packages it is the one that was looked at last, by its newest evidence.
+    other = debian.replace(line=debian.line.replace(variant="other", evidence=(early, late)))
+    between = early.replace(date="2025-01-01")
+    debian = debian.replace(line=debian.line.replace(evidence=(between,)))
+    for entries in ([debian, other], [other, debian]):
+        plan = resolve(make_request(framework="pytorch"), Catalog(entries, WHOLE.components, WHOLE.rules))
+        assert "other" in plan.tags[0]
+
+
 def two_ways(plan: Plan) -> list[str]:
     return [notice for notice in plan.notices if notice.startswith("two lines have")]
 

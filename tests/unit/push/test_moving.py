@@ -6,12 +6,14 @@ import itertools
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, cast
 
 import pytest
 
-from tests.support.tag_race import Killed, Repository, ended, image, orders, race
+from tests.support.tag_race import KIND, Killed, Repository, ended, image, orders, race
 from trainwright.core.errors import RegistryRefused
+from trainwright.push.ecr import ImageManifest
 from trainwright.push.moving import Move, decide, foresee, move, set_own
 from trainwright.push.published import Published
 from trainwright.push.tag_log import Decision, TagLog, hindrance, standing
@@ -145,6 +147,40 @@ def test_a_moving_tag_that_the_user_sets_is_in_its_log() -> None:
     assert [one.what for one in log(here).read()] == ["pushed", "moved"]
     assert here.points_to(TAG) == OLD[0].digest
     assert push(here, NEW).state == "moved"
+
+
+def test_a_dry_run_names_why_a_held_tag_stays() -> None:
+    here = repository()
+    push(here, OLD)
+    decide(log(here), "held", OLD[0], "NEW diverges")
+    foreseen = foresee(cast(Any, here), cast(Any, here), NEW[0].digest, NEW[1], TAG)
+    assert (foreseen.state, foreseen.says) == ("kept", push(here, NEW).says)
+    assert foreseen.says.endswith(": NEW diverges")
+
+
+def test_a_tag_whose_image_has_no_description_is_left_to_whoever_set_it() -> None:
+    """An image of somebody else's tool: not even labels."""
+    here = repository()
+    bare = ImageManifest(f"sha256:{sha256(b'{}').hexdigest()}", "{}", KIND)
+    here.add(bare, TAG)
+    assert push(here, NEW) == Move(TAG, "kept", "it points to an image that was not built by Trainwright")
+    assert here.points_to(TAG) == bare.digest
+
+
+def test_others_who_never_stop_moving_a_tag_end_it() -> None:
+    here = repository()
+    push(here, OLD)
+    others, inside = itertools.cycle([NEW[0], OLD[0]]), list[str]()
+
+    def turn(call: str) -> None:
+        if call == "put_tag" and not inside:
+            inside.append(call)
+            decide(log(here), "moved", next(others))
+            inside.pop()
+
+    here.turn = turn
+    with pytest.raises(RegistryRefused, match="others kept moving this tag"):
+        decide(log(here), "moved", NEWEST[0])
 
 
 def test_a_held_tag_stays_until_it_is_released() -> None:

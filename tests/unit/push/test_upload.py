@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -13,12 +16,13 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from trainwright.core.errors import EngineError, RegistryRefused
 from trainwright.push import patience
-from trainwright.push.ecr import Token
+from trainwright.push.ecr import ImageManifest, Token
 from trainwright.push.references import PushPlace
-from trainwright.push.upload import Uploaded, upload
+from trainwright.push.upload import Uploaded, upload, upload_checked
 
 IMAGE = "sha256:" + "1" * 64
 DIGEST = "sha256:" + "2" * 64
+OTHER = "sha256:" + "3" * 64
 GOOD = [
     {"status": "Layer already exists", "id": "a"},
     {"status": "Pushing", "id": "b", "progressDetail": {"current": 10, "total": 10}},
@@ -218,3 +222,71 @@ def test_a_name_that_was_there_stays_and_so_does_the_last_one():
     engine = Engine(GOOD, names=())
     upload(engine, Repository(), IMAGE, "t", progress="none", say=print, sleep=print)
     assert engine.names == {name}
+
+
+class Read(Repository):
+    """A repository in which a tag is read as told, one answer after another."""
+
+    def __init__(self, *answers: ImageManifest | None) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def manifest(self, *, tag: str) -> ImageManifest | None:
+        assert tag == "t"
+        return self.answers.pop(0)
+
+
+def manifest(config: str, digest: str = DIGEST) -> ImageManifest:
+    return ImageManifest(digest, json.dumps({"config": {"digest": config}}), "")
+
+
+def checked(engine: Engine, repository: Read) -> tuple[Uploaded | None, ImageManifest]:
+    return upload_checked(engine, repository, IMAGE, "t", progress="none", say=print)  # type: ignore[arg-type]
+
+
+def test_what_was_pushed_is_read_back_until_ecr_knows_it(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    there = manifest(IMAGE)
+    assert checked(Engine(GOOD), Read(there)) == (Uploaded(DIGEST, 10, 1, 1), there)
+    assert checked(Engine(GOOD), Read(None, manifest(IMAGE, OTHER), there)) == (Uploaded(DIGEST, 10, 1, 1), there)
+    with pytest.raises(RegistryRefused, match=f"pushed as {DIGEST}, but ECR says no image") as refused:
+        checked(Engine(GOOD), Read(*[None] * 9))
+    assert refused.value.details["cause"] == "digest"
+    with pytest.raises(RegistryRefused, match=f"but ECR says {OTHER}"):
+        checked(Engine(GOOD), Read(*[manifest(IMAGE, OTHER)] * 9))
+
+
+# The engine's words where ECR answers ImageTagAlreadyExistsException.
+TAKEN = error("tag invalid: The image tag 't' already exists in the 'team/x' repository and cannot be overwritten")
+
+
+def test_a_tag_that_another_push_of_the_same_image_made_is_as_good():
+    assert checked(Engine(TAKEN), Read(manifest(IMAGE))) == (None, manifest(IMAGE))
+
+
+def test_a_tag_of_another_image_is_a_clash_that_names_it():
+    with pytest.raises(RegistryRefused, match=OTHER) as refused:
+        checked(Engine(TAKEN), Read(manifest(OTHER, OTHER)))
+    assert refused.value.details["cause"] == "immutable"
+    with pytest.raises(RegistryRefused) as refused:  # it is gone again
+        checked(Engine(TAKEN), Read(None))
+    assert refused.value.details["cause"] == "immutable"
+
+
+def test_another_refusal_is_not_looked_into():
+    with pytest.raises(RegistryRefused) as refused:
+        checked(Engine(error("denied: not authorized to perform: ecr:PutImage")), Read())
+    assert refused.value.details["cause"] == "denied"
+
+
+def test_each_new_try_says_why_and_when():
+    told: list[str] = []
+    engine = Engine(error("no basic auth credentials"), error("EOF"), GOOD)
+    upload(engine, Repository(), IMAGE, "t", progress="none", say=told.append, sleep=lambda _: None)
+    assert "; a new token (try 2 of" in told[0]
+    assert re.search(r"; again in \d+ s \(try 3 of", told[1])
+
+
+def test_a_refusal_without_an_explanation_says_what_there_is():
+    with pytest.raises(RegistryRefused, match="the whole answer"):
+        pushed(Engine([APIError("the whole answer")]))

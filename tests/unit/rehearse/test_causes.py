@@ -268,6 +268,21 @@ def test_a_host_without_a_server():
     assert cause is not None
     assert (cause.id, cause.host) == ("sshd-not-running", "algo-2")
     assert explain(facts(*hosts, launcher="torchrun", count=2, timed_out=True)) is None
+    # What OpenSSH writes where it finds no key (sshd.c), whatever else runs there.
+    said = host("algo-2", text="sshd: no hostkeys available -- exiting.", **hanging)
+    cause = explain(facts(hosts[0], said, launcher="mpi", count=2, timed_out=True))
+    assert cause is not None
+    assert (cause.id, cause.host) == ("sshd-not-running", "algo-2")
+    assert "it has no host keys" in cause.text
+
+
+def test_other_ranks_waited_only_where_there_are_any():
+    for size, waited in ((1, False), (2, True)):
+        failed = rank(0, size, error="Traceback\nValueError: bad row\n", error_at=5.0)
+        ranks = (failed, *(rank(number, size) for number in range(1, size)))
+        cause = explain(facts(host(processes=ranks), launcher="mpi", count=size))
+        assert cause is not None and cause.id == "script-raised"
+        assert ("other ranks" in cause.remedy) is waited
 
 
 def test_the_first_rank_that_raised():

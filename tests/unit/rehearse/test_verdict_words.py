@@ -196,6 +196,7 @@ def test_the_main_thread_s_wait(stack: str, said: str) -> None:
         (("/opt/venv/bin/python", "-u", "/opt/ml/code/train.py", "--lr", "1"), True),
         (("python", "-m", "train"), True),
         (("python", "-m", "other"), False),
+        (("python", "serve.py", "train"), False),
         (("python", "/opt/venv/bin/torchrun", "-m", "train"), False),
         (("python", "other.py"), False),
         (("python", "/opt/venv/bin/torchrun", "train.py"), False),

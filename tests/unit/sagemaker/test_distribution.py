@@ -237,6 +237,24 @@ def test_p5_needs_torchrun_for_smdistributed():
 def test_torchrun_starts_python_programs_only():
     with pytest.raises(RequestError, match=r"not train\.sh"):
         compiled(TORCHRUN, entry_point="train.sh")
+    assert compiled(TORCHRUN, entry_point="train.py") == compiled(TORCHRUN)
+    assert compiled({"mpi": ON}, entry_point="train.sh") == compiled({"mpi": ON})
+
+
+def test_groups_of_instances_are_for_either_launcher_that_knows_them():
+    for distribution in ({"mpi": ON}, {"smdistributed": {"dataparallel": ON}}):
+        made = compiled({**distribution, "instance_groups": ["gpu"]})
+        assert made["sagemaker_distribution_instance_groups"] == ["gpu"]
+
+
+def test_a_group_of_instances_is_no_strategy_to_trainium():
+    with pytest.raises(RequestError, match="instance_groups needs mpi"):
+        compiled({**TORCHRUN, "instance_groups": ["trn"]}, instance_type="ml.trn1.32xlarge")
+
+
+def test_an_unknown_key_inside_is_named_with_its_path():
+    with pytest.raises(RequestError, match=r"distribution\.smdistributed\.dataparallel"):
+        compiled({"smdistributed": {"dataparallel": {**ON, "custom_mpi_option": "-x A"}}})
 
 
 leaves = st.sampled_from((None, True, False, 0, 3, "text", [], {}))
