@@ -41,9 +41,10 @@ class TestFlags(Words):
 def test(flags: TestFlags) -> None:
     """Lint, types, unit tests, then the real builds."""
     if flags.mutants:
+        from devtools.mutant_scores import keep
         from devtools.mutants import FLOOR, run_mutants
 
-        run_mutants(flags.mutants, seed=flags.seed, sample=flags.sample, floor=FLOOR, say=say)
+        run_mutants(flags.mutants, seed=flags.seed, sample=flags.sample, floor=FLOOR, say=say, keep=keep)
         return
     from devtools.checks import run_tests
 

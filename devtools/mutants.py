@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -96,6 +96,9 @@ _OTHER: dict[type, type] = {
 _NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 
+Keep = Callable[[Mapping[str, Sequence[bool]], int], None]
+
+
 class MutantsSurvived(Failure):
     """Fewer planted faults were seen than asked for."""
 
@@ -131,7 +134,9 @@ class Fault(NamedTuple):
     shown: ast.AST
 
 
-def run_mutants(modules: str, *, seed: int, sample: int, floor: float, say: Say) -> None:
+def run_mutants(
+    modules: str, *, seed: int, sample: int, floor: float, say: Say, keep: Keep = lambda _scores, _seed: None
+) -> None:
     """Plant faults and say which were not seen.
 
     Args:
@@ -140,6 +145,7 @@ def run_mutants(modules: str, *, seed: int, sample: int, floor: float, say: Say)
         sample: how many faults, of all modules together; 0 for every one.
         floor: the share that must be seen, from 0 to 1.
         say: progress callback.
+        keep: gets whether each fault of a module was seen, and the seed.
 
     Raises:
         RequestError: there is no such module.
@@ -159,6 +165,7 @@ def run_mutants(modules: str, *, seed: int, sample: int, floor: float, say: Say)
             say(f"{name:<28} {sum(row):>4} of {len(row):>4} seen  {sum(row) / len(row):>4.0%}")
     every = [each for row in seen.values() for each in row]
     score = sum(every) / len(every) if every else 1.0
+    keep(seen, seed)
     say(f"{'all':<28} {sum(every):>4} of {len(every):>4} seen  {score:>4.0%} (seed {seed})")
     if score < floor:
         raise MutantsSurvived(

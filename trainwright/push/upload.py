@@ -41,7 +41,7 @@ def upload(
     image_id: str,
     tag: str,
     *,
-    progress: Mode = "auto",
+    progress: Mode,
     stall: float = STALL,
     say: Say,
     sleep: Callable[[float], None] = time.sleep,
@@ -97,7 +97,7 @@ def upload_checked(
     image_id: str,
     tag: str,
     *,
-    progress: Mode = "auto",
+    progress: Mode,
     stall: float = STALL,
     say: Say,
 ) -> tuple[Uploaded | None, ImageManifest]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from devtools import mutants
+from devtools import mutant_scores, mutants
 from devtools.mutant_worker import _noted
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
@@ -94,8 +96,31 @@ def test_too_few_that_are_seen_are_a_failure(module: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(mutants, "_equivalent", lambda: {known[0].key})
     monkeypatch.setattr(mutants, "_tried", lambda drawn: ((each, each.number != 1) for each in drawn))
     said: list[str] = []
-    mutants.run_mutants(module, seed=1, sample=0, floor=0.5, say=said.append)
+    kept: list[tuple[Any, int]] = []
+    mutants.run_mutants(module, seed=1, sample=0, floor=0.5, say=said.append, keep=lambda *scores: kept.append(scores))
+    ((scores, seed),) = kept
+    assert (sorted(scores[module]), seed) == ([False, *[True] * (len(known) - 2)], 1)
     assert said[0] == f"not seen: {known[1]}"
     assert said[-1].split()[:4] == ["all", str(len(known) - 2), "of", str(len(known) - 1)]
     with pytest.raises(mutants.MutantsSurvived):
         mutants.run_mutants(module, seed=1, sample=0, floor=1.0, say=said.append)
+
+
+def test_the_table_of_scores_has_one_row_for_each_module(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{mutant_scores.BEGIN}\n{mutant_scores.END}\nafter\n")
+    mutant_scores.keep({"push/moving": [True, False], "plan/lock": []}, 1, page)
+    mutant_scores.keep({"build/context": [True] * 3}, 2, page)
+    mutant_scores.keep({"push/moving": [True] * 4}, 3, page)
+    before, _, rest = page.read_text().partition(mutant_scores.BEGIN)
+    table, _, after = rest.partition(mutant_scores.END)
+    rows = [line.rpartition(" | ")[0] for line in table.split("\n") if "/" in line]
+    assert rows == ["| build/context | 3 of 3 | 100% | 2", "| push/moving | 4 of 4 | 100% | 3"]
+    assert (before, after) == ("before\n\n", "\nafter\n")
+
+
+def test_every_module_of_the_table_is_known() -> None:
+    page = mutant_scores.PAGE.read_text()
+    found = re.findall(r"^\| (\w+/\w+) \| \d+ of \d+ ", page.partition(mutant_scores.BEGIN)[2], re.MULTILINE)
+    assert len(found) > 10
+    assert set(found) <= set(mutants.MODULES)

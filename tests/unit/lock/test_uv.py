@@ -103,6 +103,7 @@ def test_the_resolver_s_words_become_a_failure(
     assert getattr(failure.value, "remedy", "")
     if isinstance(failure.value, Conflict):
         (row,) = failure.value.details["rows"]
+        assert row["constraint"] == "Python packages of the line"
         assert row["evidence"].startswith("Because there is no version of six==99")
 
 

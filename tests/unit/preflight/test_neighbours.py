@@ -170,6 +170,36 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "import os\nos.makedirs('/root/.aws/', exist_ok=True)\nconfig = open('/root/.aws/config', 'w')\n",
         {"instance_type": P4D},
     ),
+    "a folder that is made by itself": (
+        "TW180",
+        "import os\nconfig = open('/data/out/a.txt')\n",
+        "import os\nos.mkdir('/data/out')\nconfig = open('/data/out/a.txt', 'w')\n",
+        {"instance_type": P4D},
+    ),
+    "a path of a class": (
+        "TW180",
+        "data = Pictures('/data/train')\n",
+        "data = describe('/data/train')\n",
+        {"instance_type": P4D},
+    ),
+    "a text of several lines": (
+        "TW180",
+        "where = '/data/train'\n",
+        "where = '/data/train\\nis where it was'\n",
+        {"instance_type": P4D},
+    ),
+    "places to choose from": (
+        "TW180",
+        parser('"--data", default="/mnt/data"'),
+        parser('"--data", choices=["/mnt/a", "/mnt/b"]'),
+        {"instance_type": P4D},
+    ),
+    "a channel that is filled in": (
+        "TW181",
+        "data = open('/opt/ml/input/data/train/x.csv')\n",
+        "data = open('/opt/ml/input/data/{}/x.csv'.format(name))\n",
+        {"inputs": {"training": "s3://b/d"}},
+    ),
     # tom5610/sagemaker-training-job-wandb-samples: /opt/ml/checkpoint is not the folder that is kept.
     "checkpoints of Lightning": (
         "TW142",
@@ -235,6 +265,19 @@ def test_the_mistake_is_reported_and_its_neighbour_is_not(name):
     code, wrong, right, job = NEIGHBOURS[name]
     assert code in codes(wrong, job)
     assert code not in codes(right, job)
+
+
+def test_a_default_that_the_job_sets_is_not_reported():
+    text = parser('"--data", default="/mnt/data"')
+    assert "TW180" in codes(text, {"hyperparameters": {"other": "x"}})
+    assert "TW180" not in codes(text, {"hyperparameters": {"data": "s3"}})
+
+
+def test_a_default_that_is_kept_under_its_name_is_reported_once():
+    text = parser('"--data_dir", default="/mnt/data"')
+    again = "options = Options(data_dir='/mnt/data')\n"
+    for kept, count in ((again, 1), (again.replace("data_dir", "other"), 2)):
+        assert [f.code for f in findings(text + kept, {})].count("TW180") == count
 
 
 def test_an_address_is_reported_once():

@@ -296,6 +296,13 @@ def test_the_first_rank_that_raised():
     assert cause.last_lines[-1] == "ValueError: bad row"
 
 
+def test_of_a_long_traceback_the_end_is_shown():
+    long = "Traceback\n" + "".join(f"  line {number}\n" for number in range(40)) + "ValueError: bad row\n"
+    cause = explain(facts(host(processes=(rank(0, 1, error=long, error_at=5.0),)), launcher="mpi"))
+    assert cause is not None
+    assert cause.last_lines == (*(f"  line {number}" for number in range(21, 40)), "ValueError: bad row")
+
+
 def test_a_module_that_a_script_lacks():
     missing = "ModuleNotFoundError: No module named 'pandas'"
     script = Process(9, 1, ("python3", "--", "src/train.py"), error=missing, error_at=2.0)

@@ -196,7 +196,6 @@ def test_the_main_thread_s_wait(stack: str, said: str) -> None:
         (("/opt/venv/bin/python", "-u", "/opt/ml/code/train.py", "--lr", "1"), True),
         (("python", "-m", "train"), True),
         (("python", "-m", "other"), False),
-        (("python", "serve.py", "train"), False),
         (("python", "/opt/venv/bin/torchrun", "-m", "train"), False),
         (("python", "other.py"), False),
         (("python", "/opt/venv/bin/torchrun", "train.py"), False),
@@ -207,6 +206,11 @@ def test_the_main_thread_s_wait(stack: str, said: str) -> None:
 )
 def test_launchers_run_no_script(argv: tuple[str, ...], runs: bool) -> None:
     assert runs_script(script(argv=argv), "train.py") is runs
+
+
+def test_a_word_like_the_script_s_module_is_no_script() -> None:
+    assert runs_script(script(argv=("python", "-m", "fit")), "src/fit.py")
+    assert not runs_script(script(argv=("python", "serve.py", "fit")), "src/fit.py")
 
 
 def test_ranks_come_in_their_order_and_scripts_by_host() -> None:

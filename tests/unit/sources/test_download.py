@@ -104,10 +104,15 @@ def test_where_no_place_has_it_each_is_named_with_its_reason(server, store):
     assert failure.details["urls"] == urls
     assert failure.details["expected"] == SHA
     assert failure.details["found"] == hashlib.sha256(b"other").hexdigest()
+    assert [row["url"] for row in failure.details["tried"]] == urls
     reasons = [row["why"] for row in failure.details["tried"]]
     for reason, words in zip(reasons, ["refused", "status 404", "ended after", "has the sha256"], strict=True):
         assert words in reason
     assert "artifact_mirror" in failure.remedy
+
+
+def test_a_file_without_any_place_says_so(store):
+    assert refused(store).message.endswith("\n  it has no source")
 
 
 @pytest.mark.parametrize("sha256", [None, SHA])
