@@ -92,6 +92,14 @@ def test_of_two_alike_the_one_made_from_packages_answers_even_if_it_was_looked_a
         assert "other" in plan.tags[0]
 
 
+def test_a_framework_without_image_lines_is_that_of_aws_s_containers() -> None:
+    """pytorch-smp: AWS publishes the model parallel library 2 as a container of its own, and no line repeats it."""
+    plan = resolve(make_request(framework="pytorch-smp", version="2.5.1"), WHOLE)
+    assert (plan.framework, plan.base.kind) == ("pytorch-smp", "dlc")
+    # Of every other framework, a container of AWS has to be asked for.
+    assert plan_of(cuda="cu126", version="2.7.1").base.kind == "debian"
+
+
 def two_ways(plan: Plan) -> list[str]:
     return [notice for notice in plan.notices if notice.startswith("two lines have")]
 

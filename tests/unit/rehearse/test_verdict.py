@@ -149,6 +149,7 @@ def test_one_rank_that_did_not_hear_is_enough(handles: bool, cause: str) -> None
     told = judge(replace(GOOD, stopped=5.0, hosts=(host(1, *heard[:2]), host(2, heard[2], deaf)))).cause
     assert told is not None
     assert (told.id, told.host, told.rank) == (cause, "algo-2", 3)
+    assert told.text.startswith("rank 3 has ")
 
 
 def test_a_stop_that_found_no_script_is_no_success() -> None:
