@@ -146,6 +146,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW257", {**XLA}, COMPILER, 2),
     ("TW258", {**XLA, "environment": {"GPU_NUM_DEVICES": "4"}}, COMPILER, 2),
     ("TW259", {**XLA, "instance_type": P3DN, "instance_count": 2}, COMPILER, 2),
+    ("TW259", {**XLA, "instance_count": 1}, COMPILER, 2),
     ("TW260", {"source_dir": None, "entry_point": "src/train.py"}, image(), 2),
     ("TW261", {"entry_point": "train.py", "source_dir": "src"}, image(), 2),
     ("TW262", {"instance_type": P4}, image(), 2),

@@ -6,7 +6,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.rule_jobs import FSX, GROUPS, MPI, NEWER, ON, TWO, dist, found, grouped, image, smp, source_folder
+from tests.support.rule_jobs import (
+    DATA,
+    FSX,
+    GROUPS,
+    MPI,
+    NEWER,
+    ON,
+    TWO,
+    dist,
+    found,
+    grouped,
+    image,
+    smp,
+    source_folder,
+)
 from trainwright.estimator.image import ImageFacts
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject
@@ -123,3 +137,12 @@ def test_torchrun_counts_its_ranks_itself(folder: Any) -> None:
     job = Job(entry_point="train.py", **TWO, distribution={"torch_distributed": ON})
     fields = driver_of(Subject(job, image(), 3, folder, True)).fields or {}
     assert "mpi_additional_options" not in fields
+
+
+@pytest.mark.parametrize(
+    ("libraries", "says"),
+    [({}, "neither dataparallel nor modelparallel"), ({**DATA["smdistributed"], "modelparallel": ON}, "both")],
+)
+def test_of_two_libraries_it_is_said_whether_none_or_both_are_there(folder, libraries, says):
+    told = [each.message for each in found(folder, dist({"smdistributed": libraries}), image())]
+    assert any(message.startswith(f"smdistributed has {says}") for message in told), told
