@@ -238,8 +238,9 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
 
 
 def _alike(name: str, known: str) -> bool:
-    """Whether a name is a known one with a slip of the pen."""
-    return SequenceMatcher(None, name, known).ratio() >= 0.85
+    """Whether a name is a known one with a slip of the pen, or a part of its words (tensor_parallel)."""
+    words = set(name.split("_"))
+    return SequenceMatcher(None, name, known).ratio() >= 0.85 or (len(words) > 1 and words < set(known.split("_")))
 
 
 def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:

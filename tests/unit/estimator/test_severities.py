@@ -51,6 +51,10 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW224", dist(smp(pipeline_parallel_degree=2, microbatch=4)), image(), "error"),
     ("TW224", dist(smp({"torch_distributed": ON}, hybrid_sharding_degree=2)), SECOND, "error"),
     ("TW224", dist(smp({"torch_distributed": ON}, pipeline_parallel_degree=2)), SECOND, "error"),
+    # A part of the words of tensor_parallel_degree and sm_activation_offloading.
+    ("TW224", dist(smp({"torch_distributed": ON}, tensor_parallel=2)), SECOND, "error"),
+    ("TW224", dist(smp({"torch_distributed": ON}, activation_offloading=True)), SECOND, "error"),
+    ("TW224", dist(smp({"torch_distributed": ON}, parallel=2)), SECOND, "warning"),
     ("TW224", dist(smp(pipeline_parallel_degree=2, memory_limit=1)), image(), "warning"),
     ("TW249", dist({"smdistributed": {"dataparallel": ON}}), image(cuda="cpu"), "error"),
     ("TW249", dist(smp(pipeline_parallel_degree=2)), image(cuda="cpu"), "error"),
