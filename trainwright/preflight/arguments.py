@@ -316,10 +316,17 @@ def _dataclass_arguments(code: ScriptFacts, given: dict[str, object]) -> Iterato
                 (int if kind == "int" else float)(str(value))
             except ValueError:
                 yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
-    if own:
-        for name, node in fields.items():
-            if node.value is None and name not in given:
-                yield at(MISSING, (module, node), f"--{name} is required")
+    for name, node in fields.items():
+        if _required(node) and name not in given:
+            yield at(MISSING, (module, node), f"--{name} is required")
+
+
+def _required(node: ast.AnnAssign) -> bool:
+    """Return whether an attribute of a dataclass has no default, and so is no optional argument."""
+    if not isinstance(node.value, ast.Call) or not ast.unparse(node.value.func).endswith("field"):
+        return node.value is None and not ast.unparse(node.annotation).startswith(("ClassVar", "typing.ClassVar"))
+    known = {keyword.arg for keyword in node.value.keywords}
+    return not node.value.args and known.isdisjoint({"default", "default_factory", None})
 
 
 _ADDED = {

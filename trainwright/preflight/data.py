@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -83,7 +84,6 @@ RULES = (
 SPLITS = (
     "split_dataset_by_node",
     "batch_sampler",
-    "IterableDataset",
     "DistributedLengthGroupedSampler",
     "StatefulDataLoader",
     "WebLoader",
@@ -257,6 +257,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like(r"DistSampler|shard_?id|num_shards|sampler_?class|get_\w*sampler") or code.mentions(
         *SPLITS
     )
+    by_name = by_name or (code.mentions("IterableDataset") and not _streams_all(code))
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
     reads = [e for e in live if _training(e)] or live
@@ -279,6 +280,32 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         if not code.mentions("set_epoch") and _epochs(code) and _training(event):
             yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
             return
+
+
+_SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
+
+
+def _streams_all(code: ScriptFacts) -> bool:
+    """Return whether the script's only streams are its own classes, which use neither a rank nor chance."""
+    found = False
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                if not any(ast.unparse(base).endswith("IterableDataset") for base in node.bases):
+                    continue
+                found = True
+                names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+                names += [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr not in _WORKER]
+                if not any(isinstance(n, ast.FunctionDef) and n.name == "__iter__" for n in node.body):
+                    return False
+                if any(_SHARE.search(name) for name in names):
+                    return False
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("IterableDataset"):
+                return False
+    return found
+
+
+_WORKER = ("get_worker_info", "worker_info")
 
 
 def _epochs(code: ScriptFacts) -> bool:

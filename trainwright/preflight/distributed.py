@@ -112,9 +112,18 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     other = code.imports("horovod", "mpi4py", "byteps") is not None
     smddp = code.imports("smdistributed.dataparallel.torch.distributed") is not None  # its first interface
     joined = code.group is not None or any(code.roles("group")) or code.mentions("init_device_mesh", "init_distributed")
+    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
+    if (
+        wraps
+        and code.several
+        and code.job is not None
+        and (helper := code.never_called("init_process_group", "init_device_mesh"))
+    ):
+        what = f"nothing calls {helper}, which has the init_process_group"
+        yield at(NO_GROUP, (wraps[0].module, wraps[0].node), f"{wraps[0].last}: {what}", severity="error")
+        return
     if not code.several and code.job is not None:
         return
-    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
         helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup|init_distributed")

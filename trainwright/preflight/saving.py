@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
-from trainwright.preflight.paths import LOST, roots
+from trainwright.preflight.paths import LOST, root_of, roots
 from trainwright.preflight.saves import FUNCTIONS, Save, saves
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, of_one_rank, reachable
@@ -327,6 +327,9 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     others = code.mentions("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     output = [_output(code, e) for e in code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")]
+    given = code.launch.hyperparameters.get("output_dir")
+    if trainer and not output and code.ran("HfArgumentParser") and isinstance(given, str):
+        output = [{root_of(given, _folder(code))}]  # the parser makes the arguments of the job's hyperparameters
     if not found and not trainer:
         # A method of another name, or a callback, may save.
         helper = code.mentions("save", "save_pretrained", "save_model", "save_weights", "hook")

@@ -12,7 +12,7 @@ from trainwright.preflight.events import Event, Exit, JobStart
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
-from trainwright.preflight.syntax import ScriptCode, first
+from trainwright.preflight.syntax import Function, ScriptCode, enclosing_function, first
 from trainwright.preflight.values import Value
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.job import Job
@@ -210,6 +210,23 @@ class ScriptFacts(ScriptCode):
             for name in module.aliases.values()
         )
         return trainer or self.imports(*MANAGERS, certain=True) is not None
+
+    def never_called(self, *names: str) -> str:
+        """Return the function that alone has calls of these names if no other word of the script names it."""
+        calls = list(self.called(*names))
+        helpers = [self._helper(call) for call in calls]
+        if not calls or helpers[0] is None or any(each is not helpers[0] for each in helpers):
+            return ""
+        name = helpers[0].name
+        words = {getattr(node, "id", getattr(node, "attr", "")) for m in self.modules for node in m.nodes}
+        return "" if name in words or any(name in str(node.value) for _, node in self.texts) else name
+
+    def _helper(self, call: Call) -> Function | None:
+        """Return the undecorated function of a module that has the call."""
+        function = enclosing_function(call.module, call.node)
+        if function is None or function.decorator_list:
+            return None
+        return function if isinstance(call.module.parents.get(function), ast.Module) else None
 
     @cached_property
     def group(self) -> Call | None:

@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_function
+from trainwright.preflight.syntax import ancestors, at, enclosing_function
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 V1, V2 = "smdistributed.modelparallel", "torch.sagemaker"
@@ -140,10 +140,17 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
     decorated = any(n.endswith(".step") for e in code.events for n in e.contexts if n.startswith("@"))
     wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
+    passes = code.ran("backward", live=True)
     outside = [
         e
-        for e in code.ran("backward", live=True)
-        if e.receiver is not None and "smp" in e.receiver.tags and e.args and not _in_step(e) and not e.guards
+        for e in passes
+        if e.receiver is not None
+        and "smp" in e.receiver.tags
+        and e.args
+        and not _in_step(e)
+        # The branch of a training without microbatches stands beside one with them.
+        and not any(e.excludes(other) for other in passes if _in_step(other))
+        and not _chosen(e)
     ]
     if outside and (decorated or stepped) and not wrapped:
         event = outside[0]
@@ -168,6 +175,16 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
 
 def _in_step(event: Event) -> bool:
     return any(name.startswith("@") and name.endswith(".step") for name in event.contexts)
+
+
+def _chosen(event: Event) -> bool:
+    """Return whether a condition other than the end of the training decides whether the call is made."""
+    for guard in event.guards:
+        outer = next((n for n in ancestors(event.module, guard.node) if isinstance(n, ast.stmt)), None)
+        ends = isinstance(outer, ast.If) and isinstance(outer.body[-1], ast.Break | ast.Return | ast.Raise)
+        if not (ends or isinstance(outer, ast.While)):
+            return True
+    return False
 
 
 def _microbatches(code: ScriptFacts) -> Iterator[Finding]:

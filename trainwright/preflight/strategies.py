@@ -97,19 +97,17 @@ FEW_GPUS = Rule(
     remedy="tf.distribute.MirroredStrategy()",
 )
 RULES = (
-    *(
-        ONE_REPLICA,
-        SAME_BATCH,
-        REPLICA_LOSS,
-        ENDLESS,
-        BATCH_OF_REPLICA,
-        TWICE,
-        WHOLE_EPOCH,
-        PASSES,
-        OWN_METRICS,
-        MIXED_SHARES,
-        FEW_GPUS,
-    ),
+    ONE_REPLICA,
+    SAME_BATCH,
+    REPLICA_LOSS,
+    ENDLESS,
+    BATCH_OF_REPLICA,
+    TWICE,
+    WHOLE_EPOCH,
+    PASSES,
+    OWN_METRICS,
+    MIXED_SHARES,
+    FEW_GPUS,
 )
 _MIRRORED = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _DISTRIBUTED = (
@@ -171,6 +169,7 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         data = event.arg("x", 0)
         steps = event.arg("steps_per_epoch")
         absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
+        absent = absent and not event.name.startswith("script.")  # a loop of the script's own
         if data is not None and "endless" in data.tags and absent and "**" not in event.keywords:
             yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
         held, more = event.arg("validation_data"), event.keywords.keys() & {"validation_steps", "**"}
@@ -248,6 +247,11 @@ def _accumulated(code: ScriptFacts) -> Iterator[Finding]:
             continue
         more = [g for g in step.guards if g.kind in ("other", "flag")]
         passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops and e.order < step.order]
+        deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
+        if deeper and not more:
+            what = f"step in line {step.line} comes after a loop of backward passes"
+            yield _at(PASSES, made[0], f"`{_text(made[0])[:40]}` without backward_passes_per_step: {what}", "warning")
+            return
         skipped = [e for e in passes if any(g not in e.guards for g in more)]
         counted = [g for g in more if isinstance(g.node, ast.Compare) and "%" in ast.unparse(g.node)]
         if skipped and counted:
@@ -328,7 +332,9 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
             break
     else:
         inside = [e for e in code.ran("reduce_mean") if e.stack]
-        averaged = [e for e in inside if e.name.startswith("tensorflow") and "loss" in ast.unparse(e.node).lower()]
+        around = [(e, e.module.parents.get(e.node, e.node)) for e in inside]
+        texts = [(e, f"{e.stack[-1].name} {ast.unparse(n)}".lower()) for e, n in around]
+        averaged = [e for e, text in texts if e.name.startswith("tensorflow") and "loss" in text]
         if averaged and not code.mentions("compute_average_loss") and not _divided(code):
             what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
             yield _at(REPLICA_LOSS, averaged[0], f"`{_text(averaged[0])}`: {what}", "warning")

@@ -146,6 +146,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
     )
     gpus = gpus and (code.tensorflow or code.mentions("cuda") or code.says("^cuda"))
+    pins = pins and not code.never_called("set_visible_devices", "set_device")
     if not pins and code.several_per_host and gpus and not code.says("cpu$"):
         yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
     elif pins and code.several_per_host and gpus:
@@ -176,7 +177,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         for e in code.ran("load_model", "restore", "load_weights", live=True)
         if not e.under("flag", "other") and e.by_rank is None
     ]
-    if not code.mentions(*starts, *more) and not (read or (code.mentions("load_model") and code.says("resume"))):
+    # One process that loads its model leaves the others with theirs.
+    loads = code.mentions("load_model") and not any(e.by_rank for e in code.ran("load_model"))
+    if not code.mentions(*starts, *more) and not (read or (loads and code.says("resume"))):
         yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
     yield from _unbuilt(code)
     yield from _shares(code, trains)
@@ -303,8 +306,11 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     if multi and (job is None or job.hosts > 1):
         for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
             keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
-            if keras and (event.by_rank or _chief(event)):
-                yield _at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only")
+            kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
+            if (keras or kept) and (event.by_rank or _chief(event)):
+                # A checkpoint only waits for the others where it holds variables that are summed when they are read.
+                severity: Severity | None = "warning" if kept else None
+                yield _at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
 
 
 def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
