@@ -117,9 +117,9 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
         wraps
         and code.several
         and code.job is not None
-        and (helper := code.never_called("init_process_group", "init_device_mesh"))
+        and (uncalled := code.never_called("init_process_group", "init_device_mesh"))
     ):
-        what = f"nothing calls {helper}, which has the init_process_group"
+        what = f"nothing calls {uncalled}, which has the init_process_group"
         yield at(NO_GROUP, (wraps[0].module, wraps[0].node), f"{wraps[0].last}: {what}", severity="error")
         return
     if not code.several and code.job is not None:
