@@ -20,7 +20,10 @@ PROJECT = "trainwright"
 NETWORK = {"VpcId": "vpc-0a1", "SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0a1,sg-0b2"}
 PROXIES = {"HttpProxy": "http://10.0.0.5:3128", "HttpsProxy": "http://10.0.0.5:3129"}
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:ours"
-OPTIONS = NETWORK | PROXIES | {"AutoRetryLimit": "2", "ConcurrentBuildLimit": "4", "GpuSmoke": "yes"}
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0aee3b32-9c1d"
+PROFILE = f"arn:aws:signer:eu-west-1:{ACCOUNT}:/signing-profiles/trainwright"
+SIGNING = {"SigningKeyArn": KEY, "SigningProfileArn": PROFILE}
+OPTIONS = NETWORK | PROXIES | SIGNING | {"AutoRetryLimit": "2", "ConcurrentBuildLimit": "4", "GpuSmoke": "yes"}
 FAILURES = {"Nightly": "yes", "FailureEmail": "team@example.com", "FailureTopicArn": TOPIC}
 # CodeBuild user guide, "Allow CodeBuild access to AWS services required to create a VPC network interface".
 OF_EVERYTHING = {
@@ -133,6 +136,32 @@ def test_a_smoke_test_on_a_gpu_may_pull_its_image_and_nothing_else(tmp_path: Pat
     assert environment["type"] in model.shape_for("EnvironmentType").enum
 
 
+def test_builds_may_sign_and_look_for_signatures(aws: Aws, stack: dict[str, str]) -> None:
+    """With what trainwright/signing calls; AWS's policy data, which cfn-lint has, says what each action is of."""
+    from cfnlint.data import AdditionalSpecs
+    from cfnlint.helpers import load_resource
+
+    known = load_resource(AdditionalSpecs, "Policies.json")
+    rows = [row for row in aws.roles()["BuildRole"][1] if "Condition" not in row]
+    other = arn("kms", "key/another")
+    job = "arn:aws:signer:us-east-1:111122223333:/signing-jobs/1"
+    for service, action, resources in (
+        ("kms", "Sign", {"key": KEY}),
+        ("kms", "GetPublicKey", {"key": KEY}),
+        ("signer", "SignPayload", {"signing-profile": PROFILE}),
+        ("signer", "GetRevocationStatus", {"signing-profile": f"{PROFILE}/abc", "signing-job": job}),
+    ):
+        assert set(known[service]["Actions"][action.lower()]["Resources"]) == set(resources)
+        assert all(allows(rows, f"{service}:{action}", resource) for resource in resources.values())
+        assert not allows(rows, f"{service}:{action}", other)
+        assert not allows(rows, f"{service}:{action}", f"{PROFILE}-of-others")
+    granted = {str(name) for row in rows for name in as_list(row["Action"]) if str(name).startswith(("kms", "signer"))}
+    assert len(granted) == 4
+    assert aws.variables(PROJECT)["SIGNING"] == "yes"
+    # The nightly build reads images, and neither signs nor moves a tag.
+    assert not any(word in json.dumps(aws.roles()["NightlyBuildRole"]) for word in ("kms:", "signer:"))
+
+
 def test_failed_builds_are_repeated_by_their_own_role(aws: Aws, stack: dict[str, str]) -> None:
     _, statements = aws.roles()["BuildRole"]
     rows = [row for row in statements if "Condition" not in row]
@@ -191,6 +220,8 @@ def test_a_stack_that_is_told_nothing_has_none_of_it(tmp_path: Path) -> None:
         assert not {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} & set(aws.variables(PROJECT))
         words = json.dumps(aws.roles())
         assert "ec2:" not in words
+        assert "kms:" not in words and "signer:" not in words
+        assert aws.variables(PROJECT)["SIGNING"] == ""
         assert "codebuild:RetryBuild" not in json.dumps(aws.roles()["BuildRole"])
         assert not aws.client("events").list_rules()["Rules"]
         assert not aws.client("sns").list_topics()["Topics"]

@@ -188,7 +188,7 @@ def test_the_commands_are_those_of_the_buildspec(one):
     phases = [command.strip() for phase in spec["phases"].values() for command in phase["commands"]]
     steps = [s["run"].strip() for s in one["jobs"]["image"]["steps"] if "run" in s]
     assert {"./invoke doctor --fix", "./invoke plan $REQUEST"} < set(steps)
-    assert len(set(steps) & set(phases)) == 7
+    assert len(set(steps) & set(phases)) == 8
 
 
 def test_a_catalog_of_ones_own_is_named_and_a_change_is_found(source, one):

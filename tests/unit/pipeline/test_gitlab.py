@@ -300,7 +300,7 @@ def test_the_commands_are_those_of_the_buildspec(one):
     job = merged(one, CPU)
     commands = [each.strip() for each in (*job["before_script"], *job["script"])]
     assert {"./invoke doctor --fix", "./invoke plan $REQUEST"} < set(commands)
-    assert len(set(commands) & set(phases)) == 7
+    assert len(set(commands) & set(phases)) == 8
 
 
 def test_the_scripts_are_shell(two):
