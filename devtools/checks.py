@@ -22,7 +22,7 @@ ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping job
 ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image", "tests/unit/prove/test_smoke.py")}
-TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "upload", "gpu"))
+TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "registry", "upload", "gpu"))
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 

@@ -12,7 +12,7 @@ from bench.goals import with_goals
 from bench.measured import PAGE as BENCHMARKS
 from bench.shown import with_fleet
 from devtools.architecture import PAGE, architecture_page
-from devtools.infra import AD_HOC, GPU, REPLICA, UPLOAD, infra_template
+from devtools.infra import AD_HOC, GPU, REGISTRY, REPLICA, UPLOAD, infra_template
 from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
@@ -172,6 +172,7 @@ def expected_files() -> dict[Path, str]:
     files[ROOT / "infra" / "replica.yaml"] = infra_template(REPLICA)
     files[ROOT / "infra" / "upload.yaml"] = infra_template(UPLOAD)
     files[ROOT / "infra" / "gpu.yaml"] = infra_template(GPU)
+    files[ROOT / "infra" / "registry.yaml"] = infra_template(REGISTRY)
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 

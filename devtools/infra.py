@@ -20,6 +20,7 @@ AD_HOC = Path(__file__).with_name("adhoc.yaml.j2")
 REPLICA = Path(__file__).with_name("replica.yaml.j2")
 UPLOAD = Path(__file__).with_name("upload.yaml.j2")
 GPU = Path(__file__).with_name("gpu.yaml.j2")
+REGISTRY = Path(__file__).with_name("registry.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
 # tests/unit/devtools/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
 ACTIONS = (
@@ -36,6 +37,8 @@ ACTIONS = (
     "PutImage",
     "UploadLayerPart",
 )
+# What a pull asks of a repository (ECR user guide, "Required IAM permissions for pulling an image").
+PULL_ACTIONS = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 # Whoever may start a build can have it run anything, as StartBuild takes another source version and buildspec. So what
 # has not been reviewed is built by a project whose role reaches nothing that the reviewed one reads.
 PROJECTS: Mapping[str, Mapping[str, str]] = {
@@ -101,13 +104,27 @@ AD_HOC_LIFECYCLE: Mapping[str, Any] = {
 }
 
 
+# Of repositories that a pull through cache has made.
+CACHED_LIFECYCLE: Mapping[str, Any] = {
+    "rules": [
+        {
+            "rulePriority": 1,
+            "description": "copies of public images after 90 days",
+            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 90},
+            "action": {"type": "expire"},
+        },
+    ]
+}
+REPLICAS = 8  # that a stack can name, of the 25 of a registry (ECR user guide, "Private image replication")
+
+
 def infra_template(template: Path = TEMPLATE) -> str:
     """A CloudFormation template, as text.
 
     Args:
         template: that of reviewed builds, or :data:`AD_HOC`: builds of all other source, or :data:`REPLICA`: what a
             registry needs that images are copied to, or :data:`UPLOAD`: what builds for machines without an engine, or
-            :data:`GPU`: what tests images on a GPU.
+            :data:`GPU`: what tests images on a GPU, or :data:`REGISTRY`: the rules of a registry.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),  # for the parts that two templates have, devtools/infra_*.j2
@@ -124,12 +141,15 @@ def infra_template(template: Path = TEMPLATE) -> str:
         policy=load_policy(),
         source=POLICY.relative_to(ROOT),
         actions=ACTIONS,
+        pull_actions=PULL_ACTIONS,
         compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
         projects=PROJECTS,
         network_actions=NETWORK_ACTIONS,
         nightly=load_policy().nightly_tags.removesuffix("-*"),
         ad_hoc_lifecycle=json.dumps(AD_HOC_LIFECYCLE),
         cache_lifecycle=json.dumps(CACHE_LIFECYCLE),
+        cached_lifecycle=json.dumps(CACHED_LIFECYCLE),
+        replicas=REPLICAS,
         dlc_accounts=load_dlc().accounts["dlc"],
     )
 

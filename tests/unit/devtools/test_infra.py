@@ -149,25 +149,6 @@ def test_the_nightly_build_reads_images_and_starts_batches(aws, stack):
     assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright-adhoc"))
 
 
-def test_copies_are_of_images_alone_and_land_in_repositories_as_strict(template):
-    """The emulator has neither resource: held against the policy of `push --create`; cfn-lint reads both files."""
-    import cfnlint.decode
-
-    (rule,) = template["Resources"]["Replication"]["Properties"]["ReplicationConfiguration"]["Rules"]
-    filters = [row["Filter"]["Fn::Sub"] for row in rule["RepositoryFilters"]]
-    assert filters == [f"${{RepositoryPrefix}}/{name}" for name in FRAMEWORKS]
-    assert not any("cache".startswith(name.rpartition("/")[2]) for name in filters)
-    replica, faults_found = cfnlint.decode.decode(str(ROOT / "infra" / "replica.yaml"))
-    assert not faults_found
-    made = dict(replica)["Resources"]["CreationTemplate"]["Properties"]
-    assert made["AppliedFor"] == ["REPLICATION"]
-    assert json.loads(made["LifecyclePolicy"]) == json.loads(load_policy().lifecycle_text())
-    assert made["ImageTagMutability"] == load_policy().tag_mutability
-    assert [f["ImageTagMutabilityExclusionFilterValue"] for f in made["ImageTagMutabilityExclusionFilters"]] == [
-        *load_policy().immutable_tags
-    ]
-
-
 def test_roles_have_no_stars(aws, stack):
     roles = aws.roles()
     assert set(roles) == {"BuildRole", "BatchRole", "NightlyRole", "NightlyBuildRole"}

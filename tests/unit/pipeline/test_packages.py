@@ -58,8 +58,11 @@ def test_the_packages_of_the_extras_that_are_asked_for(tmp_path, buildspec, phas
     assert front < python, "the front door makes the environment"
 
 
-@pytest.mark.parametrize("soci", ["", "yes"])
-def test_a_push_makes_an_index_if_it_is_told_to(tmp_path, soci):
-    (push,) = [call for call in called(tmp_path, PUSH, "post_build", SOCI=soci) if call[:2] == ["invoke", "push"]]
-    assert ("--soci" in push) == bool(soci)
+@pytest.mark.parametrize(
+    ("variable", "flag"), [("SOCI", "--soci"), ("WAIT_FOR_REPLICAS", "--wait-for-replicas"), ("OTHER", "")]
+)
+def test_a_push_makes_an_index_and_waits_for_copies_if_it_is_told_to(tmp_path, variable, flag):
+    calls = called(tmp_path, PUSH, "post_build", **{variable: "yes"})
+    (push,) = [call for call in calls if call[:2] == ["invoke", "push"]]
+    assert {"--soci", "--wait-for-replicas"} & set(push) == {flag} - {""}
     check_command_line(with_flags(push[1:], namespace.to_contexts()), namespace.to_contexts())
