@@ -14,6 +14,7 @@ from trainwright.core.paths import data_root
 COMPARED_ELSEWHERE = {
     "build --framework pytorch --cuda cpu",
     "smoke --image trainwright/pytorch:2.13.0-cpu-py311-debian12",
+    "smoke --verbose",
     "rehearse --image trainwright/pytorch:2.13.0-cpu-py311-debian12 --entry-point train.py \\",
     "estimator --job job.yaml --sdk 2 > start.py",
 }
