@@ -37,7 +37,7 @@ ACTIONS = (
     "PutImage",
     "UploadLayerPart",
 )
-# What a pull asks of a repository (ECR user guide, "Required IAM permissions for pulling an image").
+# What a pull asks of a repository (SageMaker's guide, "CreateTrainingJob API: Execution Role Permissions").
 PULL_ACTIONS = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 # Whoever may start a build can have it run anything, as StartBuild takes another source version and buildspec. So what
 # has not been reviewed is built by a project whose role reaches nothing that the reviewed one reads.
@@ -115,7 +115,8 @@ CACHED_LIFECYCLE: Mapping[str, Any] = {
         },
     ]
 }
-REPLICAS = 8  # that a stack can name, of the 25 of a registry (ECR user guide, "Private image replication")
+# Of the 25 that a rule may have in a template (CloudFormation's page of ReplicationRule; ECR's own API has 100 since).
+REPLICAS = 8
 
 
 def infra_template(template: Path = TEMPLATE) -> str:
