@@ -104,6 +104,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW232", dist(mpi("-verbose --mca btl_openib_warn_no_device_params_found 0")), image(), 2),
     ("TW232", dist(mpi("--mca plm_rsh_num_concurrent 4")), image(), 2),
     ("TW233", dist(mpi("-x A=b")), image(), 2),
+    ("TW233", dist(mpi('-x A="b"')), image(), 3),  # the request has them split as a shell does
     ("TW234", dist(mpi("-x NP=16")), image(), 2),
     ("TW235", dist({"mpi": MPI}, environment={"FI_PROVIDER": "efa"}), image(), 2),
     ("TW236", {"instance_type": P4, "instance_count": 2, "distribution": {"torch_distributed": ON}}, image(), 2),

@@ -19,10 +19,12 @@ from trainwright.catalog.image_line import Line, cuda_tag, version_key
 from trainwright.core.errors import Conflict, Failure, RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.request import make_request
-from trainwright.plan.resolve import resolve
+from trainwright.plan.resolve import bare_of, resolve
 
 ALL = load_catalog()
 CATALOG = debian_lines()
+# The newest supported line of each with CUDA, of packages alone.
+BARE = {"pytorch": "pytorch/cu132", "tensorflow": "tensorflow/cu129"}
 LINES = {entry.line.cuda_tag: entry.line for entry in CATALOG.lines}
 
 
@@ -80,6 +82,14 @@ def test_same_request_same_plan_byte_for_byte():
 def test_without_cuda_the_newest_cuda_line_is_meant():
     newest = max((line for line in LINES.values() if line.cuda != "cpu"), key=lambda line: version_key(line.cuda))
     assert plan_of().cuda == newest.cuda
+
+
+def test_the_line_of_a_framework_alone():
+    lines = {framework: images_dir() / line / "line.yaml" for framework, line in BARE.items()}
+    for framework, path in lines.items():
+        assert bare_of(ALL, [framework]) == {path}
+    assert bare_of(ALL) >= set(lines.values())
+    assert bare_of(ALL, []) == bare_of(ALL, ["no-such-framework"]) == set()
 
 
 def test_id_follows_what_is_in_the_image(tmp_path: Path):
