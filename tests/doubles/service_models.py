@@ -28,8 +28,8 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("float", "double"), (int, float)),
     "timestamp": (int, float, str, datetime),
 }
-# Members that MiniStack, which is not ours, has wrong, and that nothing of ours reads.
-_MINISTACK = (".build.artifacts.type: the model has no such member", ".Stacks[0].Description: 0 is not in 1..1024")
+# What MiniStack, which is not ours, has wrong, and nothing of ours reads: a build has its project's artifacts.
+_MINISTACK = (".build.artifacts.", ".Stacks[0].Description: 0 is not in 1..1024")
 
 
 class WrongAnswer(AssertionError):
@@ -101,7 +101,7 @@ def hold(document: Any, shape: Shape | None) -> None:
     Raises:
         WrongAnswer: it does not keep to it.
     """
-    if found := [each for each in misfits(document, shape) if each not in _MINISTACK]:
+    if found := [each for each in misfits(document, shape) if not each.startswith(_MINISTACK)]:
         raise WrongAnswer(f"{shape.name if shape else 'no answer'}: {'; '.join(found)}")
 
 

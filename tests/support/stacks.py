@@ -81,6 +81,10 @@ class Aws:
                 iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
                 for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
             ]
+            for attached in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+                version = iam.get_policy(PolicyArn=attached["PolicyArn"])["Policy"]["DefaultVersionId"]
+                made = iam.get_policy_version(PolicyArn=attached["PolicyArn"], VersionId=version)["PolicyVersion"]
+                policies.append(made["Document"])
             statements = [statement for policy in policies for statement in policy["Statement"]]
             found[name.split("-")[1]] = (role["AssumeRolePolicyDocument"], statements)
         return found

@@ -98,6 +98,32 @@ def test_the_project(aws, stack):
     assert [log["retentionInDays"] for log in logs] == [90, 90]
 
 
+def test_the_records_of_builds_are_kept_and_expire(aws, stack, template):
+    (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+    bucket, kept = stack["Bucket"], project["artifacts"]
+    assert (kept["type"], kept["location"], kept["path"]) == ("S3", bucket, "builds")
+    assert (kept["namespaceType"], kept["packaging"], kept["name"]) == ("BUILD_ID", "ZIP", "record.zip")
+    s3 = aws.client("s3")
+    # The emulator keeps no lifecycle of a bucket; cfn-lint holds its names against AWS's schema.
+    rule, _ = template["Resources"]["Bucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert (rule["Prefix"], rule["Status"]) == (f"{kept['path']}/", "Enabled")
+    assert template["Parameters"][rule["ExpirationInDays"]["Ref"]]["Default"] == 365
+    assert all(s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values())
+    (closed,) = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])["Statement"]
+    assert (closed["Effect"], closed["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    _, statements = aws.roles()["BuildRole"]
+    assert allows(statements, "s3:PutObject", f"arn:aws:s3:::{bucket}/builds/1/record.zip")
+    for action, key in (
+        ("s3:PutObject", "other"),
+        ("s3:GetObject", "builds/1/record.zip"),
+        ("s3:DeleteObject", "builds/1"),
+    ):
+        assert not allows(statements, action, f"arn:aws:s3:::{bucket}/{key}")
+    # What CodeBuild asks of a role that writes artifacts (CodeBuild user guide, "Create a CodeBuild service role").
+    for action in ("s3:GetBucketAcl", "s3:GetBucketLocation"):
+        assert allows(statements, action, f"arn:aws:s3:::{bucket}")
+
+
 def test_a_build_of_the_project_can_be_started(aws, stack):
     build = aws.client("codebuild").start_build(projectName=PROJECT)["build"]
     assert build["projectName"] == PROJECT
