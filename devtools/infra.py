@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 
@@ -70,51 +70,37 @@ NETWORK_ACTIONS = (
     "DescribeSubnets",
     "DescribeVpcs",
 )
+
+
+def _expiring(*rules: tuple[str, int, Literal["any", "untagged"]]) -> Mapping[str, Any]:
+    """A lifecycle policy of ECR.
+
+    Args:
+        rules: what images are, the days after which they expire, and which tags they have; first come first served.
+    """
+    return {
+        "rules": [
+            {
+                "rulePriority": number,
+                "description": what,
+                "selection": {
+                    "tagStatus": tags,
+                    "countType": "sinceImagePushed",
+                    "countUnit": "days",
+                    "countNumber": days,
+                },
+                "action": {"type": "expire"},
+            }
+            for number, (what, days, tags) in enumerate(rules, start=1)
+        ]
+    }
+
+
 # A cache export leaves the manifest of the one before without a tag.
-CACHE_LIFECYCLE: Mapping[str, Any] = {
-    "rules": [
-        {
-            "rulePriority": 1,
-            "description": "replaced caches",
-            "selection": {
-                "tagStatus": "untagged",
-                "countType": "sinceImagePushed",
-                "countUnit": "days",
-                "countNumber": 1,
-            },
-            "action": {"type": "expire"},
-        },
-        {
-            "rulePriority": 2,
-            "description": "caches that no build renewed",
-            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 30},
-            "action": {"type": "expire"},
-        },
-    ]
-}
-AD_HOC_LIFECYCLE: Mapping[str, Any] = {
-    "rules": [
-        {
-            "rulePriority": 1,
-            "description": "images of ad-hoc builds after 30 days",
-            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 30},
-            "action": {"type": "expire"},
-        },
-    ]
-}
-
-
+CACHE_LIFECYCLE = _expiring(("replaced caches", 1, "untagged"), ("caches that no build renewed", 30, "any"))
+AD_HOC_LIFECYCLE = _expiring(("images of ad-hoc builds after 30 days", 30, "any"))
 # Of repositories that a pull through cache has made.
-CACHED_LIFECYCLE: Mapping[str, Any] = {
-    "rules": [
-        {
-            "rulePriority": 1,
-            "description": "copies of public images after 90 days",
-            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 90},
-            "action": {"type": "expire"},
-        },
-    ]
-}
+CACHED_LIFECYCLE = _expiring(("copies of public images after 90 days", 90, "any"))
 # Of the 25 that a rule may have in a template (CloudFormation's page of ReplicationRule; ECR's own API has 100 since).
 REPLICAS = 8
 

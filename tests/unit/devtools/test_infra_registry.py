@@ -10,19 +10,20 @@ from typing import Any
 
 import botocore.session
 import pytest
-from botocore.exceptions import ClientError
 
 from devtools.generated import ROOT
 from devtools.infra import REPLICAS
 from tests.doubles.lifecycle import faults
-from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import PULL, TEMPLATE, Aws, allows, arn
+from tests.doubles.ministack import ACCOUNT, REGION
+from tests.support.stacks import PULL, allows, arn
 from trainwright.catalog.catalog import load_catalog
 from trainwright.push.repository import load_policy
 
 REGISTRY, REPLICA = ROOT / "infra" / "registry.yaml", ROOT / "infra" / "replica.yaml"
 FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
-OTHER, HUB, DIGEST = "111122223333", "docker-hub", "sha256:" + "a" * 64
+OTHER, HUB, ORGANIZATION = "111122223333", "docker-hub", "o-a1b2c3d4e5"
+BUILDER = f"arn:aws:iam::{ACCOUNT}:role/trainwright-BuildRole-1"
+SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:ecr-pullthroughcache/docker-hub-AbCdEf"
 NONE = object()
 
 
@@ -38,7 +39,13 @@ def valued(template: dict[str, Any], given: dict[str, str]) -> Callable[[Any], A
     """What CloudFormation makes of a part of a template with these parameters (its reference of intrinsic functions).
 
     The emulator has no rules of a registry."""
-    names = {"AWS::AccountId": ACCOUNT, "AWS::Region": REGION, "AWS::URLSuffix": "amazonaws.com", "AWS::NoValue": NONE}
+    names = {
+        "AWS::Partition": "aws",
+        "AWS::AccountId": ACCOUNT,
+        "AWS::Region": REGION,
+        "AWS::URLSuffix": "amazonaws.com",
+        "AWS::NoValue": NONE,
+    }
     names |= {name: row.get("Default") for name, row in template["Parameters"].items()} | given
 
     def value(part: Any) -> Any:
@@ -62,6 +69,7 @@ def valued(template: dict[str, Any], given: dict[str, str]) -> Callable[[Any], A
             "Fn::Equals": lambda: words[0] == words[1],
             "Fn::Not": lambda: not words[0],
             "Fn::Or": lambda: any(words),
+            "Fn::And": lambda: all(words),
             "Fn::Select": lambda: words[1][int(words[0])],
             "Fn::Split": lambda: words[1].split(words[0]),
             "Fn::Join": lambda: words[0].join(words[1]),
@@ -116,10 +124,9 @@ def test_copies_land_in_repositories_as_strict() -> None:
 
 def test_public_images_come_through_the_registry_with_the_users_account() -> None:
     template = decoded(REGISTRY)
-    secret = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:ecr-pullthroughcache/docker-hub-AbCdEf"
-    assert re.search(template["Parameters"]["DockerHubSecretArn"]["AllowedPattern"], secret)
-    assert not re.search(template["Parameters"]["DockerHubSecretArn"]["AllowedPattern"], secret.replace("ecr-", ""))
-    value = valued(template, {"DockerHubSecretArn": secret, "EcrPublicPrefix": "ecr-public"})
+    assert re.search(template["Parameters"]["DockerHubSecretArn"]["AllowedPattern"], SECRET)
+    assert not re.search(template["Parameters"]["DockerHubSecretArn"]["AllowedPattern"], SECRET.replace("ecr-", ""))
+    value = valued(template, {"DockerHubSecretArn": SECRET, "EcrPublicPrefix": "ecr-public"})
     resources = template["Resources"]
     # Names and addresses are those of the operation that makes a rule (ECR's service model).
     model = botocore.session.get_session().get_service_model("ecr")
@@ -128,7 +135,7 @@ def test_public_images_come_through_the_registry_with_the_users_account() -> Non
         made = value(resources[name]["Properties"])
         assert made["UpstreamRegistry"] == upstream and upstream in rule["upstreamRegistry"].enum
         assert made["UpstreamRegistryUrl"] in rule["upstreamRegistryUrl"].documentation
-        assert made.get("CredentialArn", secret) == secret
+        assert made.get("CredentialArn", SECRET) == SECRET
         repositories = value(resources[f"{name}Repositories"]["Properties"])
         assert (repositories["Prefix"], repositories["AppliedFor"]) == (
             made["EcrRepositoryPrefix"],
@@ -139,49 +146,58 @@ def test_public_images_come_through_the_registry_with_the_users_account() -> Non
         assert not valued(template, {})({"Condition": name})
 
 
-def test_builds_take_buildkit_from_there_and_accounts_may_pull(tmp_path: Path) -> None:
-    with ministack(tmp_path) as endpoint:
-        aws = Aws(endpoint)
-        with pytest.raises(ClientError, match="DockerHubPrefix needs BuildKitDigest"):
-            Aws(endpoint, name="half").deploy(DockerHubPrefix=HUB)
-        aws.deploy(DockerHubPrefix=HUB, BuildKitDigest=DIGEST, PullAccounts=f"{OTHER},444455556666")
-        rows = aws.roles()["BuildRole"][1]
-        image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{HUB}/moby/buildkit@{DIGEST}"
-        assert aws.variables("trainwright")["BUILDKIT_IMAGE"] == image
-        policy = aws.client("ecr").get_repository_policy(repositoryName="trainwright/pytorch")["policyText"]
-        # The cache is for builds of this account alone.
-        with pytest.raises(ClientError, match="RepositoryPolicyNotFound"):
-            aws.client("ecr").get_repository_policy(repositoryName="trainwright/cache")
+def policy(**given: str) -> Any:
+    """The statements of the registry's policy, by their names; none without a policy."""
+    template = decoded(REGISTRY)
+    value = valued(template, given)
+    if not value({"Condition": "HasPolicy"}):
+        return {}
+    return {row["Sid"]: row for row in value(template["Resources"]["Policy"]["Properties"]["PolicyText"])["Statement"]}
+
+
+def test_builds_may_pull_through_the_caches_that_there_are() -> None:
+    asked = {"BuildRoleArn": BUILDER, "DockerHubSecretArn": SECRET}
+    (row,) = policy(**asked).values()
+    assert row.pop("Principal") == {"AWS": BUILDER}
+    row.pop("Sid")
     # ECR user guide, "IAM permissions required to sync an upstream registry with an Amazon ECR private registry".
     for action in (*PULL, "BatchImportUpstreamImage", "CreateRepository"):
-        assert allows(rows, f"ecr:{action}", arn("ecr", f"repository/{HUB}/moby/buildkit"))
-    assert not allows(rows, "ecr:PutImage", arn("ecr", f"repository/{HUB}/moby/buildkit"))
-    (row,) = json.loads(policy)["Statement"]
-    assert row["Principal"] == {"AWS": [OTHER, "444455556666"]}
-    assert sorted(row["Action"]) == [f"ecr:{action}" for action in PULL]
-    assert "Condition" not in row
+        assert allows([row], f"ecr:{action}", arn("ecr", f"repository/{HUB}/moby/buildkit"))
+        assert not allows([row], f"ecr:{action}", arn("ecr", "repository/trainwright/pytorch"))
+    assert not allows([row], "ecr:PutImage", arn("ecr", f"repository/{HUB}/moby/buildkit"))
+    assert not allows([row], "ecr:BatchGetImage", arn("ecr", "repository/ecr-public/x"))
+    (row,) = policy(**asked, EcrPublicPrefix="ecr-public").values()
+    assert allows(
+        [{name: row[name] for name in ("Effect", "Action", "Resource")}],
+        "ecr:BatchGetImage",
+        arn("ecr", "repository/ecr-public/x"),
+    )
+    assert policy(BuildRoleArn=BUILDER) == policy(DockerHubSecretArn=SECRET) == policy() == {}
+    assert set(policy(**asked, PullAccounts=OTHER)) == {"PullImages", "PullThroughCaches"}
 
 
 @pytest.mark.parametrize(
     ("given", "principal", "condition"),
     [
-        ({"PullOrganization": "o-a1b2c3d4e5"}, "*", {"StringEquals": {"aws:PrincipalOrgID": "o-a1b2c3d4e5"}}),
+        ({"PullAccounts": f"{OTHER},444455556666"}, {"AWS": [OTHER, "444455556666"]}, None),
+        ({"PullOrganization": ORGANIZATION}, "*", {"StringEquals": {"aws:PrincipalOrgID": ORGANIZATION}}),
         (
-            {"PullOrganization": "o-a1b2c3d4e5", "PullAccounts": OTHER},
+            {"PullOrganization": ORGANIZATION, "PullAccounts": OTHER},
             {"AWS": [OTHER]},
-            {"StringEquals": {"aws:PrincipalOrgID": "o-a1b2c3d4e5"}},
+            {"StringEquals": {"aws:PrincipalOrgID": ORGANIZATION}},
         ),
-        ({}, None, None),
     ],
 )
 def test_everybody_is_never_without_the_organization(given: dict[str, str], principal: Any, condition: Any) -> None:
-    template = decoded(TEMPLATE)
-    value = valued(template, given)
-    for name in FRAMEWORKS:
-        logical = "".join(word.capitalize() for word in name.split("-"))
-        made = value(template["Resources"][f"{logical}Repository"]["Properties"]["RepositoryPolicyText"])
-        if principal is None:
-            assert made is NONE
-            continue
-        (row,) = made["Statement"]
-        assert (row["Principal"], row["Condition"]) == (principal, condition)
+    (row,) = policy(**given).values()
+    assert (row["Principal"], row.get("Condition")) == (principal, condition)
+    assert sorted(row["Action"]) == [f"ecr:{action}" for action in PULL]
+    # The cache of build stages is for builds of this account alone.
+    assert row["Resource"] == [arn("ecr", f"repository/trainwright/{name}") for name in FRAMEWORKS]
+
+
+def test_a_policy_of_the_registry_is_text_that_the_service_takes() -> None:
+    """PutRegistryPolicy takes at most 10,240 characters (ECR's service model)."""
+    limit = botocore.session.get_session().get_service_model("ecr").shape_for("RegistryPolicyText").metadata["max"]
+    rows = policy(BuildRoleArn=BUILDER, DockerHubSecretArn=SECRET, PullAccounts=",".join([OTHER] * 50))
+    assert len(json.dumps({"Version": "2012-10-17", "Statement": list(rows.values())})) < limit
