@@ -55,7 +55,7 @@ def misfits(value: Any, shape: Shape | None, path: str = "") -> Iterator[str]:
     kind = shape.type_name
     types = _TYPES.get(kind)
     if (types and not isinstance(value, types)) or (isinstance(value, bool) and kind != "boolean"):
-        yield f"{path}: {value!r} is no {kind}"
+        yield f"{path}: {value!r} is not a {kind}"
         return
     if kind == "structure" and not getattr(shape, "is_document_type", False):
         names = {member.serialization.get("name", name): member for name, member in shape.members.items()}
@@ -82,7 +82,7 @@ def _text(value: str, shape: Shape, path: str) -> Iterator[str]:
     rules = shape.metadata
     yield from _range(len(value), shape, path)
     if rules.get("enum") and value not in rules["enum"]:
-        yield f"{path}: {value!r} is none of {', '.join(rules['enum'])}"
+        yield f"{path}: {value!r} is not one of {', '.join(rules['enum'])}"
     pattern = rules.get("pattern", "")
     # Java's classes of characters, which Python does not have, are left out.
     if pattern and "\\p{" not in pattern and not re.fullmatch(pattern, value):

@@ -71,7 +71,7 @@ def known(words: Sequence[str]) -> None:
             strange = [
                 each for each in re.split("[,|]", given) if each not in offered and not STANDS_FOR.fullmatch(each)
             ]
-            assert told.values == "built" or strange == [], f"{words[0]} {flag}: {strange} is none of {offered}"
+            assert told.values == "built" or strange == [], f"{words[0]} {flag}: {strange} are not among {offered}"
 
 
 def simple(text: str) -> list[str]:

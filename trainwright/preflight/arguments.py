@@ -322,7 +322,7 @@ def _dataclass_arguments(code: ScriptFacts, given: dict[str, object]) -> Iterato
 
 
 def _required(node: ast.AnnAssign) -> bool:
-    """Return whether an attribute of a dataclass has no default, and so is no optional argument."""
+    """Return whether an attribute of a dataclass has no default, so its argument is required."""
     if not isinstance(node.value, ast.Call) or not ast.unparse(node.value.func).endswith("field"):
         return node.value is None and not ast.unparse(node.annotation).startswith(("ClassVar", "typing.ClassVar"))
     known = {keyword.arg for keyword in node.value.keywords}

@@ -174,6 +174,7 @@ def test_builds_may_pull_through_the_caches_that_there_are() -> None:
     )
     assert policy(BuildRoleArn=BUILDER) == policy(DockerHubSecretArn=SECRET) == policy() == {}
     assert set(policy(**asked, PullAccounts=OTHER)) == {"PullImages", "PullThroughCaches"}
+    assert set(policy(DockerHubSecretArn=SECRET, PullAccounts=OTHER)) == {"PullImages"}
 
 
 @pytest.mark.parametrize(

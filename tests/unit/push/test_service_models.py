@@ -40,7 +40,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("ecr", "list_images", {"imageIds": [{"imageTag": ""}]}, r"0 is not in 1\.\.300"),
     ("ecr", "describe_images", {"imageDetails": [{"repositoryName": "Team X"}]}, "does not match"),
     ("ecr", "describe_images", {"imageDetails": [{"imageSizeInBytes": True}]}, "imageSizeInBytes"),
-    ("codebuild", "batch_get_builds", {"builds": [{"buildStatus": "FINISHED"}]}, "is none of SUCCEEDED, FAILED"),
+    ("codebuild", "batch_get_builds", {"builds": [{"buildStatus": "FINISHED"}]}, "is not one of SUCCEEDED, FAILED"),
     ("codebuild", "batch_get_builds", {"builds": [{"phases": [{"durationInSeconds": "7"}]}]}, "durationInSeconds"),
     ("sagemaker", "describe_training_job", {"TrainingJobName": "a"}, "TrainingJobArn"),
 ]

@@ -9,7 +9,7 @@ from trainwright.soci.manifests import MANIFEST, ORIGINAL, Written, enabled, sam
 LAYER = {"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'a' * 64}", "size": 20_000_000}
 CONFIG = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": f"sha256:{'b' * 64}", "size": 2}
 TEXT = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "config": CONFIG, "layers": [LAYER]})
-# Keys of https://github.com/opencontainers/image-spec/blob/main/annotations.md, and what is none of them.
+# Keys of https://github.com/opencontainers/image-spec/blob/main/annotations.md, and labels that are not among them.
 ABOUT = {
     "org.opencontainers.image.created": "2026-11-21T10:00:00Z",
     "org.opencontainers.image.source": "https://example.com/team/images",
