@@ -151,17 +151,6 @@ def test_types_of_attached_documents() -> None:
     assert words(said["smoke"])[0] == attest.TEST_RESULT
 
 
-def number(text: str) -> float:
-    """Seconds or bytes of a cell."""
-    value, _, unit = text.partition(" ")
-    return float(value) * {"s": 1, "MB": 1e6, "GB": 1e9}[unit]
-
-
-def test_ratios_follow_from_what_was_measured() -> None:
-    for name, ours, theirs, ratio in table("docs/proven.md", "|  | trainwright | recipe | ratio |"):
-        assert number(theirs) / number(ours) == pytest.approx(float(ratio), rel=0.05), name
-
-
 def test_shares_follow_from_the_counts() -> None:
     rows = {
         row[0]: row[1:]
