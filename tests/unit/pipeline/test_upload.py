@@ -243,8 +243,8 @@ def test_an_own_catalog_goes_along(project: Path, tmp_path: Path, monkeypatch: p
     line.mkdir(parents=True)
     (line / "line.yaml").write_text("framework: pytorch\n")
     (project / "catalog" / "README").write_text("not of the catalog\n")
+    plan = plan_of(request())  # of the shipped lines: the catalog that is named next has no whole line
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(project / "catalog"))
-    plan = plan_of(request())  # of the shipped lines: the catalog of this test has no whole line
     upload = write_upload(tmp_path / "u.zip", request(), plan, Site())
     names = [name for name in members(upload) if name.startswith("project/catalog")]
     assert names == ["project/catalog/images/pytorch/mine/line.yaml"]
