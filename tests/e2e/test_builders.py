@@ -234,9 +234,12 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
     client, name = find_client().path, target_name(plan)
     environment = {**os.environ, "DOCKER_BUILDKIT": "1", "REGISTRY": "trainwright-test", "SOURCE_REVISION": "abc"}
 
-    def bake(*words: str) -> str:
+    def asked(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [client, "buildx", "bake", "--file", path.name, *words]
-        done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    def bake(*words: str) -> str:
+        done = asked(*words)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
@@ -250,6 +253,15 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
         (image,) = json.loads(docker("image", "inspect", "trainwright-test/builders:1"))
         assert image["Config"]["Labels"]["io.trainwright.plan"] == plan.id
         assert image["Config"]["Labels"]["org.opencontainers.image.revision"] == "abc"
+        bake("proved", "proof", "--set", "*.args.PROVE=probe")
+        results = folder / "proofs" / name
+        assert (results / "passed").is_file()
+        # It holds what its plan says, but is no image for training: it has no `train`.
+        refused = asked("proved")
+        assert refused.returncode != 0
+        assert "test_train_is_on_path_and_executable" in refused.stderr
+        bake("proof")
+        assert not (results / "passed").exists() or "not proven" in (results / "said").read_text()
     finally:
         docker("rmi", "--force", "trainwright-test/builders:1", "trainwright-test/builders:2", check=False)
 

@@ -1,7 +1,8 @@
 """A bake file (``docker-bake.json``) and its contexts, for any buildx builder: a remote one, Kubernetes.
 
-``docker buildx bake`` neither probes an image nor writes a record, so ``./invoke push`` refuses what it builds.
-``./invoke build --builder NAME --registry REF`` on the same builder takes the layers from its cache and proves them.
+``docker buildx bake proved`` has the builder prove each image where it lies, but writes no record, so ``./invoke push``
+refuses what it builds. ``./invoke build --builder NAME --registry REF`` on the same builder takes the layers from its
+cache and writes one.
 
 The format is Docker's "Bake file reference". Of this machine, the file contains only the paths of secrets.
 """
@@ -28,6 +29,8 @@ from trainwright.sources.inputs import Inputs
 BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
 KIND = "bake"  # of folder, as its manifest says
+PROVED, PROOF = "proved", "proof"  # stages of a Dockerfile with a proof: one fails, the other has the results
+PROOFS = "proofs"
 SECRETS = "secrets"
 # The registry and the source label: set them in the environment of `docker buildx bake`.
 VARIABLES = {"REGISTRY": "trainwright", "SOURCE_REVISION": "unknown"}
@@ -47,6 +50,10 @@ def bake_document(
     labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The bake file of several plans: a target for each, a group for each framework, ``default`` for all.
+
+    The group ``proved`` fails if an image is not what its plan says; ``proof`` writes what was found, also then, to
+    ``proofs/<target>`` beside the file. An image on an AWS container is in neither: what its base brings is looked at
+    in containers (:func:`trainwright.build.proved.proves`).
 
     Args:
         plans: the plans to build; the context of each is in ``contexts/<target>`` beside the file.
@@ -72,14 +79,24 @@ def bake_document(
         targets[name] = _target(plan, name, cache, secrets or {}, arguments or {})
         targets[name]["labels"] |= (labels or {}).get(name, {})
         groups.setdefault(plan.framework, []).append(name)
+    provable = [target_name(plan) for plan in plans if plan.base.kind != "dlc"]
+    for stage in (PROVED, PROOF) if provable else ():
+        targets |= {f"{name}-{stage}": _proving(name, stage) for name in provable}
+        groups[stage] = [f"{name}-{stage}" for name in provable]
     return {
         "variable": {name: {"default": value} for name, value in VARIABLES.items()},
         "group": {
-            "default": {"targets": sorted(groups)},
+            "default": {"targets": sorted({plan.framework for plan in plans})},
             **{framework: {"targets": names} for framework, names in sorted(groups.items())},
         },
         "target": targets,
     }
+
+
+def _proving(name: str, stage: str) -> dict[str, Any]:
+    """What proves an image: the results come here, or nothing does."""
+    output = f"type=local,dest={PROOFS}/{name}" if stage == PROOF else "type=cacheonly"
+    return {"inherits": [name], "target": stage, "tags": [], "cache-to": [], "output": [output]}
 
 
 def _target(

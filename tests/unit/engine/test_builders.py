@@ -201,7 +201,10 @@ def test_trouble_with_a_cache_is_not_the_step_that_failed():
 def test_a_bake_file_has_a_target_for_every_plan(plans):
     document = bake_document(plans, cache=[REPOSITORY], arguments={target_name(plans[0]): {"A": "b"}})
     assert document["group"]["default"]["targets"] == ["pytorch"]
-    assert set(document["group"]["pytorch"]["targets"]) == set(document["target"])
+    names = document["group"]["pytorch"]["targets"]
+    assert names == [target_name(plan) for plan in plans]
+    proving = {f"{name}-{stage}" for name in names for stage in ("proved", "proof")}
+    assert set(document["target"]) == {*names, *proving}
     for plan in plans:
         target = document["target"][target_name(plan)]
         assert target["labels"] == plan.labels
@@ -210,12 +213,19 @@ def test_a_bake_file_has_a_target_for_every_plan(plans):
         assert len(target["cache-from"]) == len(target["cache-to"]) == 1
         assert "secret" not in target
     assert document["target"][target_name(plans[0])]["args"]["A"] == "b"
+    assert document["group"]["proved"]["targets"] == [f"{name}-proved" for name in names]
     with pytest.raises(RequestError):
         bake_document([])
     with pytest.raises(RequestError):
         bake_document([plans[0], plans[0]])
     with pytest.raises(RequestError):
         bake_document(plans, cache=["nowhere"])
+
+
+def test_bake_proves_no_image_on_a_container_of_aws():
+    """What its base brings is found in containers, which a build step has not."""
+    asked = make_request(framework="pytorch", version="2.6.0", base="dlc")
+    assert set(bake_document([resolve(asked, load_catalog())])["group"]) == {"default", "pytorch"}
 
 
 def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeypatch):
