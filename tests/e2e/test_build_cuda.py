@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import image_tests
+from tests.support.cuda_faults import COVERED, WHEELS, WHEELS_FAIL
+from tests.support.planted import failing, planted
 from tests.support.plugin_release import site_with_release
 from tests.support.skips import short_of
 from trainwright.engine.engine import connect
@@ -55,13 +57,24 @@ def test_what_torch_was_built_with_is_what_the_plan_says(built):
     assert facts["aws-ofi-nccl"]["version"] == "1.21.1"
 
 
-def test_smoke_is_all_green(built, program):
+@pytest.fixture(scope="module")
+def smoked(built, program):
     done = program("smoke", "--image", built["tags"][0], "--json")
     assert done.code == 0, done.err[-4000:]
-    rows = done.json["rows"]
-    assert done.json["failed"] == 0
+    return done.json
+
+
+def test_smoke_is_all_green(built, smoked):
+    assert smoked["failed"] == 0
     record = json.loads(Path(built["record"]).read_text())
     planned = [component["name"] for component in record["plan"]["components"]]
     assert {"aws-ofi-nccl", "cuda", "cuda-compiler", "efa", "nccl", "openmpi", "rmm"} <= set(planned)
-    assert image_tests.reported(rows) == image_tests.expected(planned)
+    assert image_tests.reported(smoked["rows"]) == image_tests.expected(planned)
     assert record["smoke"]["failed"] == 0
+
+
+def test_planted_faults_are_found(built, smoked, tmp_path):
+    plan = json.loads((Path(built["record"]).parent / "plan.json").read_text())
+    with planted(built["tags"][0], WHEELS, "trainwright-test/planted:wheels", tmp_path) as image:
+        _, failed = failing(image, plan, tmp_path, COVERED, image_tests.of(smoked["rows"], COVERED))
+    assert failed == WHEELS_FAIL

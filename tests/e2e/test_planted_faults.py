@@ -7,16 +7,13 @@ are named as well, so that the sets are exact.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import image_tests
-from trainwright.core.runner import run
-from trainwright.engine.engine import find_client
-from trainwright.prove import probe, smoke
+from tests.support import cuda_faults, image_tests
+from tests.support.planted import failing, named, planted
 from trainwright.prove.differences import differences
 
 # What the image holds and how it is described; jobs still run.
@@ -66,10 +63,6 @@ RUN ln -sf /usr/bin/python3 /opt/venv/bin/python3 && rm /opt/venv/bin/python \\
 VOLUME /opt/ml/output
 USER 1000
 """
-
-
-def named(component: str, *functions: str) -> set[str]:
-    return {f"{component}::test_{each}" for each in functions}
 
 
 JOBS_FAIL = (
@@ -192,9 +185,8 @@ LAUNCHERS_FAIL = (
     )
     | named("mpi4py", "all_reduce_of_arrays", "library_is_the_image_s")
 )
-# A base of another architecture would not start here. Debian's Open MPI has no file of ours with parameters, and nobody
-# compiled it here.
-NOT_SHOWN = named("contract", "architecture") | named("openmpi", "no_manual_pages", "parameters_are_in_the_file_once")
+# A base of another architecture would not start here.
+NOT_SHOWN = named("contract", "architecture")
 CONFIGURATION_FAIL = (
     named(
         "contract",
@@ -249,32 +241,25 @@ def plan(proven: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads((Path(proven["build"]["record"]).parent / "plan.json").read_text()))
 
 
-@pytest.fixture
-def planted(cpu_image: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A thin image with the faults of a test's parameter."""
-    name = f"trainwright-test/planted:{request.param}"
-    (tmp_path / "Dockerfile").write_text(f"FROM {cpu_image}\n{IMAGES[request.param][0]}")
-    argv = [find_client().path, "build", "-q", "--network", "none", "-t", name, str(tmp_path)]
-    built = run(argv, env={"DOCKER_BUILDKIT": "1"}, timeout=300)
-    assert built.ok, built.tail()
-    yield name
-    run([find_client().path, "rmi", "-f", name])
-
-
-@pytest.mark.parametrize("planted", IMAGES, indirect=True)
-def test_planted_faults_are_found(planted: str, plan: dict[str, Any], tmp_path: Path) -> None:
-    client = find_client().path
-    found = probe.probe(client, planted, plan)
-    if planted.endswith("contents"):
+@pytest.mark.parametrize("faults", IMAGES)
+def test_planted_faults_are_found(faults: str, cpu_image: str, plan: dict[str, Any], tmp_path: Path) -> None:
+    lines, expected = IMAGES[faults]
+    with planted(cpu_image, lines, f"trainwright-test/planted:{faults}", tmp_path) as image:
+        found, failed = failing(image, plan, tmp_path, COVERED)
+    if faults == "contents":
         facts = {difference.fact for difference in differences(plan, found)}
         assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "ssh host keys", "ssh keys of root"} <= facts
-    report = smoke.smoke(client, planted, plan, found, tmp_path / "report")
-    failed = {f"{row.component}::{row.check.partition('[')[0]}" for row in report.rows if row.outcome == "failed"}
-    assert {each for each in failed if each.startswith(COVERED)} == IMAGES[planted.rpartition(":")[2]][1]
+    assert failed == expected
 
 
 def test_every_image_test_has_a_fault_or_is_named() -> None:
-    tests = {f"{component}::{name}" for component, name in image_tests.expected(COVERED[1:])}
+    """Those of components that only images with CUDA have are planted there (``tests/support/cuda_faults.py``)."""
+    tests = names(COVERED[1:]) | names(cuda_faults.COVERED)
     shown = CONTENTS_FAIL | JOBS_FAIL | LAUNCHERS_FAIL | CONFIGURATION_FAIL
+    shown |= cuda_faults.WHEELS_FAIL | cuda_faults.TWIN_FAIL | cuda_faults.STUB_FAIL
     assert shown - tests == set()
-    assert tests - shown == NOT_SHOWN
+    assert tests - shown == NOT_SHOWN | cuda_faults.NOT_SHOWN
+
+
+def names(components: tuple[str, ...]) -> set[str]:
+    return {f"{component}::{name}" for component, name in image_tests.expected(components)}

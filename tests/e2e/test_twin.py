@@ -17,6 +17,8 @@ import pytest
 import yaml
 
 from tests.support import image_tests
+from tests.support.cuda_faults import COVERED, STUB, STUB_FAIL, TWIN, TWIN_FAIL
+from tests.support.planted import failing, planted
 from tests.support.skips import short_of
 from tests.twin.bases import make_bases
 from tests.twin.catalog import RULES, SEED, Twin, changed_rules, changed_templates, make_twin, seed_plan
@@ -132,6 +134,15 @@ def test_smoke_is_all_green(built):
     assert len(planned) > 12
     assert image_tests.reported(rows) == image_tests.expected(planned)
     assert all(image_tests.skipped(rows))
+
+
+@pytest.mark.parametrize(("faults", "expected"), [(TWIN, TWIN_FAIL), (STUB, STUB_FAIL)], ids=["twin", "stub"])
+def test_planted_faults_are_found(built, faults, expected, tmp_path):
+    folder = Path(built["record"]).parent
+    plan, rows = (json.loads((folder / name).read_text()) for name in ("plan.json", "smoke.json"))
+    with planted(built["tags"][0], faults, "trainwright-test/planted:twin", tmp_path) as image:
+        _, failed = failing(image, plan, tmp_path, COVERED, image_tests.of(rows["rows"], COVERED))
+    assert failed == expected
 
 
 def test_nccl_is_compiled_for_the_gpus_of_the_line(python):

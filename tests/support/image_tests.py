@@ -28,6 +28,11 @@ def reported(rows: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return {(row["component"], row["check"].partition("[")[0]) for row in rows}
 
 
+def of(rows: Iterable[Mapping[str, Any]], components: Iterable[str]) -> list[str]:
+    """The names of the tests of these components in a smoke report, with their parameters."""
+    return [f"{row['component']}::{row['check']}" for row in rows if row["component"] in set(components)]
+
+
 def skipped(rows: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
     """What was skipped, by the reason given."""
     found: dict[str, set[str]] = {}
