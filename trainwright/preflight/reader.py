@@ -65,7 +65,7 @@ class Module:
         waiting: list[ast.AST] = [self.tree]
         while waiting:
             node = waiting.pop()
-            children = list(_children(node))
+            children = _children(node)
             found.update(dict.fromkeys(children, node))
             waiting += children
         return found
@@ -74,13 +74,10 @@ class Module:
     def functions(self) -> dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]:
         """The innermost function around each node that is in one."""
         found: dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef] = {}
-        waiting: list[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef | None]] = [(self.tree, None)]
-        while waiting:
-            node, function = waiting.pop()
-            if function is not None:
-                found[node] = function
-            inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
-            waiting += [(child, inner) for child in _children(node)]
+        for child, parent in self.parents.items():  # a node comes after what it is in
+            inner = parent if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) else found.get(parent)
+            if inner is not None:
+                found[child] = inner
         return found
 
     @cached_property
@@ -183,14 +180,16 @@ def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
     raise RecursionError
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
+def _children(node: ast.AST) -> list[ast.AST]:
     """``ast.iter_child_nodes``, without what it costs to be general."""
+    found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            yield from (each for each in value if isinstance(each, ast.AST))
+            found += [each for each in value if isinstance(each, ast.AST)]
         elif isinstance(value, ast.AST):
-            yield value
+            found.append(value)
+    return found
 
 
 class Reader:

@@ -132,23 +132,37 @@ def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
             inner, whole = inner.of, False
 
 
+def _loop_over(event: Event) -> ast.For | None:
+    """Return the loop over what a call gives."""
+    child: ast.AST = event.node
+    while not isinstance(child, ast.stmt):
+        parent = event.module.parents[child]
+        if isinstance(parent, ast.For) and child is parent.iter:
+            return parent
+        child = parent
+    return None
+
+
 def _changed(event: Event) -> list[ast.AST]:
     """Return where a loop over these parameters sets ``requires_grad`` of one."""
     found: list[ast.AST] = []
-    for node in event.module.nodes:
-        if not isinstance(node, ast.For) or not any(each is event.node for each in ast.walk(node.iter)):
-            continue
-        names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
-        for each in (inner for statement in node.body for inner in ast.walk(statement)):
-            if isinstance(each, ast.Assign):
-                targets = [t for t in each.targets if isinstance(t, ast.Attribute) and t.attr == "requires_grad"]
-                if any(isinstance(t.value, ast.Name) and t.value.id in names for t in targets):
-                    found.append(each)
-            elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
-                owner = each.func.value
-                if each.func.attr == "requires_grad_" and isinstance(owner, ast.Name) and owner.id in names:
-                    found.append(each)
+    loop = _loop_over(event)
+    names = _names(loop)
+    for each in (inner for statement in (loop.body if loop else ()) for inner in ast.walk(statement)):
+        if isinstance(each, ast.Assign):
+            targets = [t for t in each.targets if isinstance(t, ast.Attribute) and t.attr == "requires_grad"]
+            if any(isinstance(t.value, ast.Name) and t.value.id in names for t in targets):
+                found.append(each)
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+            owner = each.func.value
+            if each.func.attr == "requires_grad_" and isinstance(owner, ast.Name) and owner.id in names:
+                found.append(each)
     return found
+
+
+def _names(loop: ast.For | None) -> set[str]:
+    """Return what a loop calls its items."""
+    return {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)} if loop else set()
 
 
 def _value(change: ast.AST) -> ast.expr | None:
@@ -161,16 +175,13 @@ def _value(change: ast.AST) -> ast.expr | None:
 
 def _chosen(change: ast.AST, event: Event) -> bool:
     """Return whether only some parameters of those in the loop are changed, or each to what its name says."""
-    for loop in event.module.nodes:
-        if not isinstance(loop, ast.For) or not any(each is event.node for each in ast.walk(loop.iter)):
-            continue
-        names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
-        value = _value(change)
-        if value is not None and any(isinstance(e, ast.Name) and e.id in names for e in ast.walk(value)):
-            return True
-        if any(isinstance(n, ast.If) and any(each is change for each in ast.walk(n)) for n in ast.walk(loop)):
-            return True
-    return False
+    loop, value = _loop_over(event), _value(change)
+    if loop is None:
+        return False
+    names = _names(loop)
+    if value is not None and any(isinstance(e, ast.Name) and e.id in names for e in ast.walk(value)):
+        return True
+    return any(isinstance(n, ast.If) and any(each is change for each in ast.walk(n)) for n in ast.walk(loop))
 
 
 def _set_to(change: ast.AST) -> object:
