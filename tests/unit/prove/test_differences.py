@@ -167,3 +167,101 @@ def test_a_path_in_front_of_one_that_is_not_known(seen: str, differs: bool) -> N
     plan = {**PLAN, "environment": {"PATH": "/opt/ml/code:${PATH}"}}
     found = found_with(environment={"PATH": seen})
     assert [fact for _, fact, _, _ in keys(found, plan)] == (["PATH"] if differs else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "seen", "differs"),
+    [
+        ("${PATH}:/opt/more", "/usr/bin:/opt/more", False),
+        ("${PATH}:/opt/more", "/opt/more:/usr/bin", True),
+        ("/opt/first:${PATH}:/opt/last", "/opt/first:/usr/bin:/opt/last", False),
+        ("/opt/first:${PATH}:/opt/last", "/opt/first:/usr/bin", True),
+        ("/opt/first:${PATH}:/opt/last", "/usr/bin:/opt/last", True),
+        ("/opt/first:${PATH}", None, True),
+    ],
+)
+def test_both_ends_of_a_path_are_the_plan_s(value: str, seen: str | None, differs: bool) -> None:
+    plan = {**PLAN, "environment": {"PATH": value}}
+    found = found_with(environment={} if seen is None else {"PATH": seen})
+    assert keys(found, plan) == ([("environment", "PATH", value, seen or "nothing")] if differs else [])
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "expected"),
+    [
+        ({"fi_provider": "efa"}, {"environment": {**FOUND["environment"], "FI_PROVIDER": "efa"}}, []),
+        ({"fi_provider": "tcp"}, {"environment": {**FOUND["environment"], "FI_PROVIDER": "efa"}}, ["FI_PROVIDER"]),
+        ({"duplicates": {"libnccl": ["/a", "/b"]}}, {"duplicates": {"libnccl": ["/a", "/b"]}}, []),
+        ({"duplicates": {"libnccl": ["/a", "/b"]}}, {"duplicates": {"libnccl": ["/a", "/b", "/c"]}}, ["libnccl"]),
+        ({"duplicates": {"libmpi": ["/a", "/b"]}}, {"duplicates": {"libnccl": ["/a", "/b"]}}, ["libnccl"]),
+    ],
+)
+def test_what_the_base_has_is_told_where_the_image_made_it_another(
+    base: dict[str, Any], changes: dict[str, Any], expected: list[str]
+) -> None:
+    assert [fact for _, fact, _, _ in keys(found_with(base=base, **changes))] == expected
+
+
+@pytest.mark.parametrize(
+    ("paths", "told"), [("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more"), ("abcde", "a, b, c and 2 more")]
+)
+def test_left_overs_are_named_up_to_three_and_then_counted(paths: str, told: str) -> None:
+    assert keys(found_with(left_overs={"apt lists": list(paths)})) == [("left-overs", "apt lists", "none", told)]
+
+
+def test_only_the_keys_of_root_belong_to_the_ssh_of_a_base() -> None:
+    plan = {**PLAN, "components": [*PLAN["components"], {"name": "ssh", "provider": "base"}]}
+    found = found_with(left_overs={"ssh host keys": ["/etc/ssh/key"], "ssh keys of root": ["/root/.ssh/id_rsa"]})
+    assert keys(found, plan) == [("left-overs", "ssh host keys", "none", "/etc/ssh/key")]
+
+
+@pytest.mark.parametrize(
+    ("component", "source", "changed"),
+    [
+        ("torch-xla", {"package": "Typing_Extensions==4.16.0"}, []),  # a component's own packages are its plan's
+        ("torch-xla", {"package": None, "file": "typing_extensions-4.16.0-py3-none-any.whl"}, []),
+        ("torch-xla", {"url": "https://example.com/x.tar.gz"}, ["Python package typing-extensions"]),
+        ("torch-xla", {"package": "typing==4.16.0"}, ["Python package typing-extensions"]),
+        # What the user's files bring may only add to the base.
+        ("user", {"package": "typing_extensions==4.16.0"}, ["Python package typing-extensions"]),
+    ],
+)
+def test_only_what_the_plan_installs_may_replace_a_package_of_the_base(
+    component: str, source: dict[str, Any], changed: list[str]
+) -> None:
+    plan = {
+        "base": {"kind": "dlc"},
+        "components": [{"name": component, "provider": "files", "sources": [source]}],
+        "user": None,
+    }
+    base = {"distributions": {"torch": "2.6.0", "typing-extensions": "4.0.0"}}
+    assert [(one, fact) for one, fact, _, _ in keys(found_with(base=base), plan)] == [
+        ("base image", fact) for fact in changed
+    ]
+    allowed = {**plan, "user": {"allow_change": ["typing-extensions"]}}
+    assert keys(found_with(base=base), allowed) == []
+
+
+@pytest.mark.parametrize(
+    ("provider", "facts", "place"),
+    [
+        ("base", {"version": "3.12.1"}, "a later step"),
+        ("debian", {"version": "3.12.1"}, "does not install what it declares"),
+        ("debian", {"error": "No module named x"}, "or its probe"),
+        ("debian", {"versions": "3.11.2"}, "did not find version"),
+    ],
+)
+def test_the_remedy_names_where_the_fault_is(provider: str, facts: dict[str, Any], place: str) -> None:
+    """What a base image has is changed by what comes after it, not by a component's file."""
+    plan = {
+        "components": [{"name": "python", "provider": provider}, {"name": "pip", "provider": "base"}],
+        "expect": [{"component": "python", "fact": "version", "value": "3.11.*"}],
+    }
+    (difference,) = differences(plan, {"facts": {"python": facts}})
+    assert place in difference.remedy
+
+
+def test_a_build_step_cannot_see_labels() -> None:
+    found = found_with(image={}, driver_libraries=["/usr/lib/libcuda.so.1"])
+    assert [one.component for one in differences(PLAN, found)] == ["labels", "driver"]
+    assert [one.component for one in differences(PLAN, found, in_build=True)] == ["driver"]
