@@ -81,8 +81,8 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if wanted in component.providers:
             _provide(catalog, chosen, name, wanted, target_of(line, version))
             continue
-        # Another minor version of Python would need other files of every package.
-        other = INTERPRETER in component.provides and not begins(wanted, line.python)
+        # Another minor version of Python would need other files of every package, and a wheel another lock.
+        other = _in_lock(has) or (INTERPRETER in component.provides and not begins(wanted, line.python))
         if wanted in component.providers[has.provider].versions and not other:
             chosen[name] = has.replace(version=wanted)
         elif request.allow_unproven and can_move(catalog, name, has, line):
@@ -145,8 +145,13 @@ def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine)
     return (
         catalog.components[name].component.providers[selection.provider].tied is None
         and name != line.main
-        and any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
+        and _in_lock(selection)
     )
+
+
+def _in_lock(selection: Selection) -> bool:
+    """Whether the version of a component is that of its Python packages."""
+    return any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
 
 
 def _is_newer(request: Request, line: ImageLine) -> bool:
@@ -172,7 +177,7 @@ def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, 
         return selection
     # The framework's wheel decides. If the pins are finer than the component's version (CUDA 13.2, runtime
     # 13.2.86), that version is still right; if they are that version (NCCL 2.30.7), it is unknown until the lock.
-    if any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages):
+    if _in_lock(selection):
         names = tuple(requirement.partition("==")[0] for requirement in selection.packages)
         return selection.replace(packages=names, version=OPEN)
     loose = tuple(f"{r.partition('==')[0]}=={selection.version}.*" for r in selection.packages)

