@@ -89,7 +89,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     message = f"no image line for {request.flags()}"
     if open_ is not None:
         # If no line has a word anyway, the rule explains why none can.
-        held = all(word.startswith("--without") or any(keeps(word, draft) for draft in own) for word in words)
+        held = all(any(keeps(word, draft) for draft in own) for word in words)
         told = request.flags() if held else message
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
     remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
@@ -109,13 +109,12 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
 def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Reason]:
     """The facts beyond single lines that keep a word apart from all lines with the others: why there is no line."""
     facts: list[Reason] = []
-    for word in words:
+    for word in words if len(words) > 1 else ():
         others = [other for other in words if other != word]
         near = [(draft, objections) for draft, objections in found if all(keeps(other, draft) for other in others)]
         having = [objections for draft, objections in near if draft.line.released or not _released(near)]
         told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
-        if others and told:
-            facts += sorted(set.intersection(*told))
+        facts += sorted(set.intersection(*told))
     return list(dict.fromkeys(facts))
 
 
@@ -154,7 +153,7 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
         if flag != "--python" or any(draft.line.base.image is None for draft in having):
             return counted
         return f"{counted}, none of them made from packages; {packaged_pythons(draft.line for draft in drafts)}"
-    lacking = [o for o in others if o != word and not any(keeps(o, draft) for draft in having)]
+    lacking = [o for o in others if not any(keeps(o, draft) for draft in having)]
     files = (f"{draft.file} ({', '.join([_own(o, draft) for o in lacking])})" for draft in having)
     return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
 
@@ -236,8 +235,7 @@ def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Att
     for draft in sorted(drafts, key=lambda draft: _distance(request, catalog, draft)):
         for keep_required in (True, False):
             offer = _settle(request, catalog, draft.entry, keep_required=keep_required)
-            plan = None if offer is None else attempt(offer)
-            if offer is not None and plan is not None:
+            if offer is not None and (plan := attempt(offer)) is not None:
                 found.setdefault(plan.id, f"./invoke build {offer.flags()}")
             if len(found) == 3:
                 return [{"command": command, "plan id": identity} for identity, command in found.items()]
@@ -349,4 +347,4 @@ def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> s
         return [abs(a - b) for a, b in pairs]
 
     near = min(known, key=apart, default=None)
-    return None if near is None or near in (version, own.version) else near
+    return None if near in (version, own.version) else near
