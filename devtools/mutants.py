@@ -42,7 +42,12 @@ MODULES: dict[str, tuple[str, ...]] = {
         f"plan/test_{name}.py"
         for name in ("extend", "licences", "loaded", "other_provider", "resolve", "identity", "destination")
     ),
-    "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
+    "plan/conflict": (
+        "plan/test_conflict_reasons.py",
+        "plan/test_conflict_answers.py",
+        "plan/test_conflict.py",
+        "plan/test_resolve.py",
+    ),
     "plan/plan_lock": (),
     "lock/wheels": ("lock/test_wheels.py", "lock/test_uv.py", "lock/test_wheel_choice.py"),
     "prove/probe": ("prove/test_probe.py", "prove/test_base.py"),

@@ -113,7 +113,7 @@ def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> li
         others = [other for other in words if other != word]
         near = [(draft, objections) for draft, objections in found if all(keeps(other, draft) for other in others)]
         having = [objections for draft, objections in near if draft.line.released or not _released(near)]
-        told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
+        told = [{fact for o in each if word in o.words for fact in o.facts} for each in having]
         facts += sorted(set.intersection(*told))
     return list(dict.fromkeys(facts))
 
@@ -196,12 +196,11 @@ def _own(word: str, draft: Draft) -> str:
     """What a line has in place of a word of the request."""
     flag, _, value = word.partition(" ")
     line = draft.line
-    if flag in ("--with", "--without", "--set"):
+    if flag in ("--with", "--set"):
         name = value.partition("=")[0]
         has = {**line.options, **line.components}.get(name)
         return f"no {name}" if has is None else f"{name} {has.version}"
     return {
-        "--framework": line.framework,
         "--cuda": line.cuda_tag,
         "--version": line.version,
         "--python": f"Python {line.python}" if flag == "--python" else line.python,
@@ -284,7 +283,7 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
     line = entry.line
     offer = request.replace(
         cuda=line.cuda,
-        version=line.version.split("+", maxsplit=1)[0],
+        version=line.version.partition("+")[0],
         python=None if request.python is None else line.python,
         base=None if request.base is None else line.base.kind,
         allow_unproven=False,
@@ -296,7 +295,7 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
         if not found:
             return offer
         changed = _mend(offer, catalog, draft, found, keep_required=keep_required)
-        if changed == offer or line.framework in changed.without:
+        if changed == offer or line.main in changed.without:
             return None
         offer = changed
     return None
