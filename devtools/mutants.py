@@ -37,7 +37,10 @@ SAMPLE_FLOOR = 0.8
 UNIT = "tests/unit"
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
-    "plan/resolve": tuple(f"plan/test_{name}.py" for name in ("resolve_words", "resolve", "conflict", "unproven")),
+    "plan/resolve": tuple(
+        f"plan/test_{name}.py"
+        for name in ("resolve_words", "resolve_lines", "extend", "unproven", "resolve", "conflict")
+    ),
     "plan/assemble": tuple(
         f"plan/test_{name}.py"
         for name in ("extend", "licences", "loaded", "other_provider", "resolve", "identity", "destination")

@@ -51,9 +51,10 @@ def resolve(
     """
 
     def base(line: ImageLine) -> str | None:
-        if line.base.kind == "dlc" and line.base.image is not None:
-            return registry_reference(line.base.image, region)
-        return line.base.image or (base_image if line.base.kind == "debian" else None)
+        image = line.base.image
+        if image is None:  # a root file system of Debian's
+            return base_image
+        return registry_reference(image, region) if line.base.kind == "dlc" else image
 
     def made(asked: Request, found: Draft, locks: Locks | None) -> Plan:
         lock = _lock_of(found, asked.platform, locks)
@@ -213,9 +214,9 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    version = request.version
-    lines = [entry.line for entry in _entries(request, catalog)] if request.allow_unproven and version else []
-    if lines and version and not any(begins(line.version, version) or is_whole(version, line) for line in lines):
+    version = request.version if request.allow_unproven else None
+    lines = [entry.line for entry in _entries(request, catalog)] if version else []
+    if version and not any(begins(line.version, version) or is_whole(version, line) for line in lines):
         newest = max((line.version for line in lines), key=version_key)
         raise RequestError(
             f"--version {version}: not a complete version, so --allow-unproven cannot try it",

@@ -224,6 +224,9 @@ def test_what_is_neither_a_component_nor_in_a_line() -> None:
     refused = conflict_of(catalog=catalog, version="2.7.1", with_="apex")
     # No line has apex anyway, so the request as a whole is not called wrong.
     assert refused.message.startswith("no image line for --framework pytorch --version 2.7.1 --with apex: NVIDIA's ")
+    # Each of these words is one of some line.
+    together = conflict_of(catalog=catalog, cuda="cu113", version="2.5.1")
+    assert together.message == f"--framework pytorch --cuda cu113 --version 2.5.1: {OLD_CUDA}"
 
 
 def test_only_a_rule_that_refuses_the_component_alone_answers_for_it() -> None:
