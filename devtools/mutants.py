@@ -43,7 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "plan/assemble": tuple(
         f"plan/test_{name}.py"
-        for name in ("extend", "licences", "loaded", "other_provider", "resolve", "identity", "destination")
+        for name in ("assemble", "extend", "loaded", "other_provider", "unproven", "licences", "destination", "resolve")
     ),
     "plan/conflict": (
         "plan/test_conflict_reasons.py",

@@ -10,7 +10,7 @@ from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.destination import SAGEMAKER
-from trainwright.plan.draft import Draft, can_move, make_draft
+from trainwright.plan.draft import Draft, make_draft
 from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
@@ -264,7 +264,7 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
         places = enumerate(zip(wanted, has, strict=False))
         apart += next((abs(a - b) * 100.0 ** (1 - place) for place, (a, b) in places if a != b), 0.0)
     age = version_key(line.version)
-    newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age[:3]))
+    newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age))
     pins = sum(word.startswith("--set") for word in lost)
     # Another version can be used instead, another processor cannot.
     cannot = len(lost) + 2 * any(word.startswith(PLATFORM) for word in lost)
@@ -337,7 +337,7 @@ def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[
 def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:
     """The listed version of a component nearest to the requested one, if it differs from the line's."""
     own = draft.selections.get(name)
-    if own is None or can_move(catalog, name, own, draft.line):
+    if own is None:
         return None
     known = catalog.components[name].component.providers[own.provider].versions
 
