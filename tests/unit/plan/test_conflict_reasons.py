@@ -15,7 +15,7 @@ from tests.support.catalogs import HELLO
 from tests.support.conflicts import assert_offers_resolve, conflict_of
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.component import Component, ComponentFolder
-from trainwright.catalog.image_line import Evidence, Line
+from trainwright.catalog.image_line import Evidence, Line, Selection
 from trainwright.catalog.incompatibilities import Incompatibility, Match, RuleBook, When
 from trainwright.core.data_files import parse_yaml
 from trainwright.core.errors import Conflict
@@ -184,6 +184,16 @@ def test_only_what_requires_the_same_component_is_told_at_once() -> None:
     assert word == "--without openmpi"
     assert together.startswith("aws-ofi-nccl requires openmpi, ")
     assert all(each.endswith(" requires openmpi") for each in together.split(", "))
+
+
+def test_a_rule_that_the_same_word_breaks_is_no_requirement(tmp_path: Path) -> None:
+    """Either is reason enough, so one is told; requirements are told together, as all have to be met."""
+    folder = hello(tmp_path)
+    folder = ComponentFolder(component=folder.component.replace(requires=("zinc", "zlib")), path=folder.path)
+    entry = changed("cpu", options={"hello": Selection(provider="debian", version="2.10")})
+    forbidden = RuleBook(rules=(rule("no", When(components={"hello": Match()}), refuse="a hello in any image"),))
+    conflict = conflict_of(catalog=catalog_of(entry, rules=forbidden, hello=folder), with_="hello")
+    assert constraints(conflict) == ["--with hello", "hello requires zinc, hello requires zlib"]
 
 
 @pytest.mark.parametrize("released", [(True, False), (False, None), (True, None)])
