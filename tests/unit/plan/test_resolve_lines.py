@@ -105,6 +105,12 @@ def test_a_container_is_never_taken_for_a_line_that_is_missing() -> None:
     assert resolve(ask(version="2.14.0", base="dlc"), open_catalog()).version == "2.14.0"
 
 
+def test_what_is_tried_starts_from_lines_that_do_not_name_its_version() -> None:
+    """Of a catalog that is read on demand, other requests read only the files that name their version."""
+    plan = resolve(ask(version="2.99.0", cuda="cu132", allow_unproven=True), open_catalog())
+    assert (plan.version, plan.unproven) == ("2.99.0", ("pytorch 2.99.0",))
+
+
 def test_lines_of_one_s_own_for_a_framework_of_containers_stand_alone() -> None:
     """pytorch-smp has no line as shipped; whoever writes one means that."""
     own = changed("cpu", framework="pytorch-smp", component="pytorch")
