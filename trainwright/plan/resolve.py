@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, ImageLine, Line, begins, cuda_tag, version_key
-from trainwright.catalog.wheel_lock import Lock, platform_of
+from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
@@ -124,11 +124,11 @@ def _find(request: Request, catalog: Catalog) -> Draft | None:
 
 
 def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
-    """The lock of the line, or if the draft is in no line, the one made for it."""
+    """The lock of the line, or if the draft is in no line, the one made for it; none if the base image has it all."""
     if draft.unproven:
         return None if locks is None else locks(draft)
     if all(chosen.provider == BASE for chosen in draft.line.components.values()):
-        return Lock(python=draft.line.python, platform=platform_of(draft.line.base.os, platform), packages=())
+        return None
     return Lock.load(draft.entry.lock_for(platform))
 
 

@@ -152,6 +152,16 @@ def test_a_path_of_programs_goes_in_front_of_that_of_a_container() -> None:
     assert (held.provider, held.licence) == ("base", None)
 
 
+def test_what_a_container_may_hold_is_looked_for_and_not_claimed() -> None:
+    """AWS's name of a container says Python, the framework and CUDA; the rest its build has to find."""
+    plan = plan_of("2.0.1-cu121")
+    mpi = plan.component("openmpi")
+    assert mpi is not None
+    assert (mpi.provider, mpi.version) == ("base", "")
+    assert "openmpi" in {step.component for step in plan.probes}
+    assert "openmpi" not in {expected.component for expected in plan.expect}
+
+
 def test_only_the_framework_has_the_evidence_of_its_line() -> None:
     plan = plan_of("cu126")
     assert {c.name: c.evidence for c in plan.components if c.evidence} == {"pytorch": PYTORCH["cu126"].line.evidence}
