@@ -261,6 +261,14 @@ def test_the_remedy_names_where_the_fault_is(provider: str, facts: dict[str, Any
     assert place in difference.remedy
 
 
+def test_a_package_of_the_base_that_is_gone_or_changed() -> None:
+    base = {"distributions": {"torch": "2.6.0", "pip": "25.0", "numpy": "1.26.4"}}
+    assert keys(found_with(base=base), {"base": {"kind": "dlc"}}) == [
+        ("base image", "Python package numpy", "1.26.4", "none"),
+        ("base image", "Python package pip", "25.0", "26.3"),
+    ]
+
+
 def test_a_build_step_cannot_see_labels() -> None:
     found = found_with(image={}, driver_libraries=["/usr/lib/libcuda.so.1"])
     assert [one.component for one in differences(PLAN, found)] == ["labels", "driver"]
