@@ -6,6 +6,7 @@ A component of its own, ``hello``, is in lines as shipped; what is expected foll
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,9 @@ def test_a_size_budget_is_for_the_line_s_own_image(
 # ---- which component gets a locked package -----------------------------------------------------------------------
 
 
-def shares(entry: Line, hello: ComponentFolder, packages: dict[str, tuple[str, ...]], provider: str) -> dict[str, str]:
+def shares(
+    entry: Line, hello: ComponentFolder, packages: Mapping[str, tuple[str, ...]], provider: str
+) -> dict[str, str]:
     """Who gets each locked package, of which it is said who needs it; ``hello`` is taken from ``provider``."""
     catalog = Catalog([entry], {**WHOLE.components, "hello": hello}, WHOLE.rules)
     request = make_request(framework="pytorch")

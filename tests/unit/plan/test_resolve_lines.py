@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trainwright.catalog.catalog import Catalog, load_catalog, open_catalog
-from trainwright.catalog.image_line import Line
+from trainwright.catalog.image_line import Line, Selection
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.plan.plan import Plan
@@ -79,6 +79,14 @@ def test_fewer_pins_that_change_a_line_are_better_than_a_newer_version() -> None
     )
     assert plan_of(older, newer, set_=["nccl=2.23.4"]).version == "2.4.0"
     assert plan_of(older, newer, set_=["nccl=2.22.3"]).version == "2.5.1"
+    # A line with CUDA comes first all the same.
+    gpu, cpu = (
+        changed(
+            name, components={**PYTORCH[name].line.components, "openmpi": Selection(provider="source", version=version)}
+        )
+        for name, version in (("cu126", "4.1.6"), ("cpu", "4.1.5"))
+    )
+    assert plan_of(gpu, cpu, set_=["openmpi=4.1.5"]).cuda == "12.6"
 
 
 def with_version(name: str, component: str, version: str) -> dict[str, Any]:
