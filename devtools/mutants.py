@@ -35,6 +35,10 @@ FLOOR = 0.85  # of the planted faults have to be seen
 SEED, SAMPLE = 1, 60  # of those that every whole test run plants
 SAMPLE_FLOOR = 0.8
 UNIT = "tests/unit"
+# Of a module of preflight's rules, the files that test its words and no other's.
+WORDS = {
+    "tensorflow": ("tensorflow_words", "tensorflow_strategies"),
+}
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
     "plan/resolve": tuple(
@@ -74,7 +78,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     **{
         f"preflight/{name}": tuple(
             f"preflight/test_{test}.py"
-            for test in ("rules", "neighbours", "near_misses", "hidden_mistakes", "good_scripts", "corpus")
+            for test in (
+                *("rules", "neighbours", "near_misses", "hidden_mistakes", "good_scripts", "corpus"),
+                *WORDS.get(name, ()),
+            )
         )
         for name in (
             *("amp", "collectives", "data", "devices", "distributed", "environment", "hotloop", "huggingface"),

@@ -105,3 +105,28 @@ def everything(text: str) -> list[Finding]:
     for job in jobs:
         found += examine(Script((module,), (), ("train.py",)), job).findings
     return found
+
+
+# A rule's code, what is expected of it, a script and its job: reported or not, or its severity, or its line.
+Case = tuple[str, bool | str | int, str, dict[str, Any] | None]
+
+
+def unmet(case: Case) -> str:
+    """What preflight says of a case instead of what is expected of it; nothing if it says that."""
+    code, expected, script, job = case
+    found = [each for each in findings(script, job) if each.code == code]
+    if isinstance(expected, bool):
+        met = bool(found) == expected
+    elif isinstance(expected, str):
+        met = {each.severity for each in found} == {expected}
+    else:
+        met = {each.line for each in found} == {expected}
+    return "" if met else f"{code}, expected {expected}: {found or 'nothing'}\n{script}"
+
+
+def but(text: str, *edits: str) -> str:
+    """A script with some of its texts, each followed by what replaces it, replaced."""
+    for old, new in zip(edits[::2], edits[1::2], strict=True):
+        assert old in text, old
+        text = text.replace(old, new)
+    return text

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, enclosing_function
+from trainwright.sagemaker.distribution import BY_TF_CONFIG
 
 GUIDE = "Horovod's documentation, usage with TensorFlow, Keras and PyTorch"
 STRATEGIES = "TensorFlow's guide for multi-worker training"
@@ -94,8 +96,6 @@ _STEPS = (
     "apply_gradients",
     "minimize",
     "train",
-    "MonitoredTrainingSession",
-    "train_and_evaluate",
 )
 _MULTI = ("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2", "TPUStrategy")
 
@@ -120,9 +120,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         e for e in code.ran("backward") if e.receiver is not None
     ]
     managed = code.imports("pytorch_lightning", "lightning") is not None
-    managed = managed or code.mentions(
-        "TensorFlowEstimator", "RayExecutor", "TorchEstimator", "KerasEstimator", "spark"
-    )
+    managed = managed or code.mentions("RayExecutor", "spark")
     if not used or not trains or managed:
         return
     if not any(e.last == "init" for e in used):
@@ -136,10 +134,10 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     if launcher is not None and launcher not in ("mpi", "smddp"):
         yield _at(LAUNCHER, used[0], f"Horovod needs mpi, but the job's launcher is {launcher}")
         return
-    if not code.several and code.job is not None:
+    if not code.several:
         return
     gpus = code.launch.gpus is None or code.launch.gpus > 0
-    pins = code.mentions("set_visible_devices", "visible_device_list", "set_device", "set_visible_device")
+    pins = code.mentions("set_visible_devices", "visible_device_list", "set_device")
     pins = (
         pins
         or code.says("CUDA_VISIBLE_DEVICES")
@@ -147,23 +145,11 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     )
     gpus = gpus and (code.tensorflow or code.mentions("cuda") or code.says("^cuda"))
     pins = pins and not code.never_called("set_visible_devices", "set_device")
-    if not pins and code.several_per_host and gpus and not code.says("cpu$"):
-        yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
-    elif pins and code.several_per_host and gpus:
+    if pins and code.several_per_host and gpus:
         yield from _pinned(code)
-    wraps = ("DistributedOptimizer", "DistributedGradientTape", "DistributedAdasumOptimizer", "DistributedTrainer")
-    reduced = [e for e in used if e.role == "collective" and e.last.startswith(("allreduce", "grouped_allreduce"))]
-    by_hand = any(any(v.tags & {"grad", "params"} for v in e.args) or "grad" in ast.unparse(e.node) for e in reduced)
-    if not code.mentions(*wraps) and not by_hand:
-        yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
-    elif not by_hand and not code.incomplete and any(code.called(*wraps)) and not code.ran(*wraps):
-        yield _at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
-    elif not by_hand:
-        yield from _unused_optimizer(code)
-        waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]
-        skips = code.ran("skip_synchronize")
-        if skips and not waits:
-            yield _at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
+    elif code.several_per_host and gpus and not code.says("cpu$"):
+        yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
+    yield from _reduced(code, used, trains)
     starts = (
         "broadcast_variables",
         "broadcast_parameters",
@@ -185,6 +171,24 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     yield from _shares(code, trains)
 
 
+def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Iterator[Finding]:
+    wraps = ("DistributedOptimizer", "DistributedGradientTape", "DistributedAdasumOptimizer", "DistributedTrainer")
+    reduced = [e for e in used if e.last.startswith(("allreduce", "grouped_allreduce"))]
+    by_hand = any(any(v.tags & {"grad", "params"} for v in e.args) or "grad" in ast.unparse(e.node) for e in reduced)
+    if by_hand:
+        return
+    if not code.mentions(*wraps):
+        yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
+    elif any(code.called(*wraps)) and not code.ran(*wraps):
+        yield _at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
+    else:
+        yield from _unused_optimizer(code)
+        waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]
+        skips = code.ran("skip_synchronize")
+        if skips and not waits:
+            yield _at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
+
+
 def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("broadcast_variables", live=True):
         if event.role == "collective" and _no_variables(code, event):
@@ -196,7 +200,7 @@ def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:
 def _no_variables(code: ScriptFacts, event: Event) -> bool:
     """Return whether a model of the script's own class, whose variables are sent, was neither called nor built."""
     model = event.args[0].of if event.args else None
-    if event.last != "broadcast_variables" or model is None or model.code is None or not code.tensorflow:
+    if model is None or model.code is None:
         return False
     if "model" not in model.tags or any("build" in method for method in model.code.methods):
         return False
@@ -220,9 +224,9 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
                 what = "the same GPU in every process" if fixed else "the global rank, not the local one"
                 yield at(NO_PIN, (module, node), f"`{ast.unparse(node)[:60]}`: {what}")
     for event in code.ran("set_visible_devices"):
-        values = [v for arg in event.args[:1] for v in (arg, *(arg.items or ()))]
+        values = [v for arg in event.args for v in (arg, *(arg.items or ()))]
         text = ast.unparse(event.node)
-        local = "local_rank" in text or any(v.tags & {"local_rank", "of-local"} for v in values)
+        local = "local_rank" in text or any("of-local" in v.tags for v in values)
         if local or event.detached:
             continue
         if (".rank()" in text or any("of-rank" in v.tags for v in values)) and code.several_hosts:
@@ -238,72 +242,58 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
         return  # the loop's tape averages; compile only names the metrics
     for event in code.ran("compile", live=True):
         optimizer = event.arg("optimizer", 0)
-        if (
-            wrapped
-            and optimizer is not None
-            and optimizer.made
-            and "hvd" not in optimizer.tags
-            and event.receiver is not None
-        ):
+        if wrapped and optimizer is not None and optimizer.made and "hvd" not in optimizer.tags:
             yield _at(NOT_REDUCED, event, f"the model is compiled without the optimizer of line {wrapped[0].line}")
 
 
 def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like("shard|sampler|partition|steps_per_epoch|split|take|petastorm|make_batch_reader")
     hashed = any("rank" in v.tags for e in code.events for v in e.args if not e.name.startswith(("print", "?.format")))
+    # rows[hvd.rank() :: hvd.size()]
+    indices = (ast.unparse(n.slice) for m in code.modules for n in m.nodes if isinstance(n, ast.Subscript))
+    hashed = hashed or any(re.search("(?<!local_)rank", index) for index in indices)
     pieces = code.mentions("RandomState", "random_shuffle") or code.says("rank")
-    shuffled = code.mentions("shuffle") and code.tensorflow
-    if code.tensorflow and shuffled and code.mentions("repeat"):
+    if code.tensorflow and code.mentions("shuffle") and code.mentions("repeat"):
         # Horovod's own examples: each process draws its batches from its own order of endless data.
         divided = code.mentions_like("shard|sampler|partition|petastorm|make_batch_reader")
         # Theirs divide the steps of an epoch.
-        texts = (ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+        texts = (ast.unparse(m.tree) for m in code.modules)
         divided = divided or any("// hvd.size()" in text or "// sdp.size()" in text for text in texts)
         steps = [v for e in (*trains, *code.ran("take")) for v in (*e.args, *e.keywords.values())]
         divided = divided or any("world" in value.tags for value in steps)
-        if trains and not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
+        if not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
             what = "each process draws from all of the data in an order of its own; an epoch is then no pass over them"
             yield _at(NOT_SHARDED, trains[0], what, "note")
         return
     if code.tensorflow and not any("tensorflow.data" in e.name for e in code.events):
         return  # Keras shuffles arrays by itself, differently in each process
-    if not by_name and not hashed and not pieces and (code.mentions_like("Dataset$|DataLoader") and trains):
+    if not by_name and not hashed and not pieces and code.mentions_like("Dataset$|DataLoader"):
         yield _at(NOT_SHARDED, trains[0], "no sampler, shard or split by hvd.rank()", "warning")
 
 
 def _strategies(code: ScriptFacts) -> Iterator[Finding]:
-    multi = [e for e in code.events if e.last in _MULTI or e.last.endswith("MultiWorkerMirroredStrategy")]
+    multi = [e for e in code.events if e.last.endswith(_MULTI)]
     mirrored = [e for e in code.ran("MirroredStrategy") if "tensorflow" in e.name]
     trains = [e for e in code.ran("fit", "apply_gradients", "train_and_evaluate") if not e.detached]
-    job, entry = code.job, code.script.entry
-    if (
-        job is not None
-        and entry is not None
-        and trains
-        and not code.smp
-        and not code.imports("smdistributed", "horovod")
-    ):
-        launcher = job.launcher
-        if (
-            multi
-            and launcher not in ("mwms", "parameter-server")
-            and job.hosts > 1
-            and "TF_CONFIG" not in code.launch.environment
-        ):
-            yield _at(LAUNCHER, multi[0], f"{multi[0].last} on {job.hosts} hosts, but the job's launcher is {launcher}")
+    launcher = code.launcher
+    if launcher is not None and trains and not code.imports("smdistributed", "horovod"):
+        where = (mirrored or trains)[0]
+        hosts = code.launch.hosts
+        configured = launcher in BY_TF_CONFIG or "TF_CONFIG" in code.launch.environment
+        if multi and code.several_hosts and not configured:
+            yield _at(LAUNCHER, multi[0], f"{multi[0].last} on {hosts} hosts, but the job's launcher is {launcher}")
         elif launcher == "mwms" and not multi:
-            where = mirrored[0] if mirrored else trains[0]
             yield _at(
                 NO_STRATEGY, where, "the job enables multi_worker_mirrored_strategy, but the script does not use it"
             )
-        elif job.hosts > 1 and launcher in ("process", "mpi") and not multi and not code.mentions("KVStore"):
-            yield _at(NO_STRATEGY, mirrored[0] if mirrored else trains[0], f"{job.hosts} hosts train alone")
-    if multi and job is not None and job.hosts > 1:
+        elif code.several_hosts and launcher in ("process", "mpi") and not multi and not code.mentions("KVStore"):
+            yield _at(NO_STRATEGY, where, f"{hosts} hosts train alone")
+    if multi and code.several_hosts:
         yield from _cluster(code, multi[0])
     made = multi or mirrored
     if made:
         yield from _scope(code, made[0])
-    if multi and (job is None or job.hosts > 1):
+    if multi and (code.job is None or code.several_hosts):
         for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
             keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
             kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
@@ -324,7 +314,7 @@ def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
             tasks = [v for each in ast.walk(node.value) for v in _of_key(each, "task")]
             indices = [v for task in tasks for v in _of_key(task, "index") if isinstance(v, ast.Constant)]
             late = module is strategy.module and node.lineno > strategy.line
-            if indices and isinstance(indices[0].value, int):
+            if indices:
                 what = f"TF_CONFIG gives every host the index {indices[0].value}"
                 yield at(LAUNCHER, (module, node), what)
             elif late and enclosing_function(module, node) is enclosing_function(module, strategy.node):
@@ -344,19 +334,22 @@ def _chief(event: Event) -> bool:
     return any("chief" in ast.unparse(guard.node) and guard.side for guard in event.guards)
 
 
+def _scoped(event: Event) -> bool:
+    return any(".scope" in name for name in event.contexts)
+
+
 def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     """Report a model that is built or compiled outside of the scope."""
-    scoped_ones = [e for e in code.ran("compile", live=True) if any(".scope" in name for name in e.contexts)]
-    inside = any(name.endswith(".scope") or ".scope()" in name for e in code.events for name in e.contexts)
-    for event in code.ran("compile", live=True):
+    compiled = code.ran("compile", live=True)
+    inside = any(_scoped(e) for e in code.events)
+    for event in compiled:
         if event.receiver is None or event.receiver.name or not (event.arg("optimizer", 0) or event.arg("loss")):
             continue
-        if any(event.excludes(other) for other in scoped_ones):
+        if any(event.excludes(other) for other in compiled if _scoped(other)):
             continue  # the branch of a training without a strategy
-        scoped = any(".scope" in name for name in event.contexts)
         model = event.receiver
         made = [e for e in code.events if e.result is model and (e.last[:1].isupper() or "Model" in e.last)]
-        if scoped and made and not any(".scope" in name for e in made for name in e.contexts):
+        if _scoped(event) and made and not any(_scoped(e) for e in made):
             yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
             return
         # A function that is also called inside the scope is called outside where there is no strategy.
@@ -364,9 +357,8 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         # A model and an optimizer that are made inside the scope may be compiled outside of it.
         optimizer = event.arg("optimizer", 0)
         same += [e for e in code.events if optimizer is not None and set(e.result.made) & set(optimizer.made)]
-        scoped = scoped or any(".scope" in name for e in same for name in e.contexts)
+        scoped = any(_scoped(e) for e in same)
         if not scoped and not (inside and "model" not in model.tags and not model.made):
-            built = [e for e in code.events if e.result is model and any(".scope" in n for n in e.contexts)]
-            if not built or not inside:
+            if not any(_scoped(e) for e in code.events if e.result is model):
                 yield _at(OUT_OF_SCOPE, event, f"`{ast.unparse(event.node)[:50]}` outside of {strategy.last}'s scope")
             return

@@ -1,0 +1,164 @@
+"""TensorFlow's strategies: hosts that train together, what belongs into the scope, what every worker does.
+
+Source: TensorFlow's guides for distributed training and for multi-worker training with Keras.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import P4D, TORCHRUN, Case, unmet
+
+HEAD = "import tensorflow as tf\n"
+MULTI = HEAD + "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+MIRRORED = HEAD + "strategy = tf.distribute.MirroredStrategy()\n"
+BUILT = (
+    "with strategy.scope():\n    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+    "    model.compile(optimizer='adam', loss='mse')\n"
+)
+FIT = "model.fit(data)\n"
+ONE: dict[str, Any] = {"instance_type": P4D, "plan": {"framework": "tensorflow"}}
+TWO = ONE | {"instance_count": 2}
+MWMS = TWO | {"distribution": {"multi_worker_mirrored_strategy": {"enabled": True}}}
+SERVERS = TWO | {"distribution": {"parameter_server": {"enabled": True}}}
+MPI = TWO | {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}}
+CONFIGURED = TWO | {"environment": {"TF_CONFIG": "{}"}}
+TORCH = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+
+HOSTS: list[Case] = [
+    ("TW187", 2, MULTI + BUILT + FIT, TWO),
+    ("TW187", True, MULTI + BUILT + FIT, MPI),
+    *[("TW187", reported, HEAD + f"strategy = tf.distribute.{name}()\n" + BUILT + FIT, TWO) for reported, name in (
+        (True, "experimental.MultiWorkerMirroredStrategy"), (True, "experimental.ParameterServerStrategy"),
+        (True, "ParameterServerStrategyV2"), (True, "TPUStrategy"), (False, "MirroredStrategy"),
+        (False, "OneDeviceStrategy"),
+    )],
+    ("TW187", False, MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, MULTI + BUILT + FIT, SERVERS),
+    ("TW187", False, MULTI + BUILT + FIT, CONFIGURED),
+    ("TW187", False, MULTI + BUILT + FIT, ONE),
+    ("TW187", False, MULTI + BUILT + FIT, None),
+    ("TW187", False, MULTI + BUILT + "model.predict(data)\n", TWO),
+    ("TW187", False, MULTI + BUILT + "def later():\n    model.fit(data)\n", TWO),
+    # The launcher starts them together, and nothing in the script does.
+    ("TW188", 2, MIRRORED + BUILT + FIT, MWMS),
+    ("TW188", 3, HEAD + "model = tf.keras.Sequential([])\nmodel.fit(data)\n", MWMS),
+    ("TW188", True, MIRRORED + BUILT + FIT, MWMS | {"instance_count": 1}),
+    ("TW188", False, MULTI + BUILT + FIT, MWMS),
+    ("TW188", 2, MIRRORED + BUILT + FIT, TWO),
+    ("TW188", 3, HEAD + "model = tf.keras.Sequential([])\nmodel.fit(data)\n", TWO),
+    ("TW188", True, MIRRORED + BUILT + FIT, MPI),
+    ("TW188", False, MIRRORED + BUILT + FIT, SERVERS),
+    ("TW188", False, MIRRORED + BUILT + FIT, TORCH),
+    ("TW188", False, MIRRORED + BUILT + FIT, ONE),
+    ("TW188", False, MULTI + BUILT + FIT, CONFIGURED),
+    ("TW188", False, MIRRORED + BUILT + FIT + "store = KVStore()\n", TWO),
+    *[("TW188", reported, MIRRORED + step, TWO) for reported, step in (
+        (True, "model.fit(data)\n"), (True, "opt.apply_gradients(pairs)\n"),
+        (True, "tf.estimator.train_and_evaluate(estimator, train, test)\n"), (False, "model.evaluate(data)\n"),
+        (False, "if args.hvd:\n    import horovod.tensorflow as hvd\nmodel.fit(data)\n"),
+        (False, "import smdistributed.modelparallel.tensorflow as smp\nmodel.fit(data)\n"),
+    )],
+]  # fmt: skip
+
+
+def config(index: str, where: str = "os.environ") -> str:
+    head = "import json, os\nfrom os import environ\n"
+    return (
+        f"{head}{where}['TF_CONFIG'] = json.dumps({{'cluster': all, 'task': {{'type': 'worker', 'index': {index}}}}})\n"
+    )
+
+
+CLUSTERS: list[Case] = [
+    ("TW187", True, config("0") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", True, config("0", "environ") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, config("0", "settings") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, config("hosts.index(host)") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, config("0") + MULTI + BUILT + FIT, MWMS | {"instance_count": 1}),
+    ("TW187", False, config("0") + MIRRORED + BUILT + FIT, MWMS),
+    ("TW187", False, config("0").replace("os.environ[", "if alone:\n    os.environ[") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, config("n, 'rack': 0") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", False, config("n").replace("'cluster': all", "'other': {'index': 0}") + MULTI + BUILT + FIT, MWMS),
+    ("TW187", True, config("0").replace("'cluster': all", "**base, kind: 1") + MULTI + BUILT + FIT, MWMS),
+    # The strategy has read it when it is set.
+    ("TW187", True, MULTI + config("n") + BUILT + FIT, MWMS),
+    ("TW187", False, config("n") + MULTI + BUILT + FIT, MWMS),
+    (
+        "TW187",
+        False,
+        MULTI + "import json, os\ndef setup():\n    os.environ['TF_CONFIG'] = json.dumps(each)\n" + FIT,
+        MWMS,
+    ),
+]
+INDEX = "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+CHIEF: list[Case] = [
+    *[("TW168", reported, MULTI + BUILT + f"import json, os\n{INDEX}if index == 0:\n    {line}\n", MWMS)
+      for reported, line in (
+        (True, "model.save(path)"), (True, "model.save_weights(path)"), (True, "model.evaluate(data)"),
+        (True, "model.fit(data)"), (True, "trainer.fit(data)"), (False, "model.summary()"),
+        (False, "picture.save(path)"), (False, "save(model)"), (False, "fit(model)"),
+    )],
+    *[("TW168", reported, MULTI + BUILT + script, MWMS) for reported, script in (
+        (False, "model.save(path)\n"),
+        (True, "if kind == 'chief':\n    model.save(path)\n"),
+        (False, "if kind == 'chief':\n    print(path)\nelse:\n    model.save(other)\n"),
+        (False, "if found:\n    model.save(path)\n"),
+        (True, "if found:\n    if kind == 'chief':\n        model.save(path)\n"),
+        (False, "def later():\n    if kind == 'chief':\n        model.save(path)\n"),
+        ("warning", "kept = tf.train.CheckpointManager(point, path, 3)\nif kind == 'chief':\n    kept.save()\n"),
+        (False, "kept = tf.train.CheckpointManager(point, path, 3)\nkept.save()\n"),
+    )],
+    ("TW168", "error", MULTI + BUILT + "if kind == 'chief':\n    model.save(path)\n", None),
+    ("TW168", False, MULTI + BUILT + "if kind == 'chief':\n    model.save(path)\n", ONE),
+    ("TW168", False, MIRRORED + BUILT + "if kind == 'chief':\n    model.save(path)\n", TWO),
+]  # fmt: skip
+MADE = "model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+COMPILED = "model.compile(optimizer='adam', loss='mse')\n"
+ADAM = "opt = tf.keras.optimizers.Adam()\n"
+WITH_IT = COMPILED.replace("'adam'", "opt")
+INSIDE = "with strategy.scope():\n    "
+SCOPES: list[Case] = [
+    ("TW189", False, MIRRORED + BUILT, ONE),
+    ("TW189", False, MULTI + BUILT, MWMS),
+    ("TW189", False, HEAD + MADE + COMPILED, ONE),
+    ("TW189", 4, MULTI + MADE + COMPILED, MWMS),
+    *[("TW189", reported, MIRRORED + script, ONE) for reported, script in (
+        (4, MADE + COMPILED),
+        (3, MADE + INSIDE + COMPILED),
+        (False, INSIDE + MADE + COMPILED),
+        (4, MADE + "model.compile('adam', 'mse')\n"),
+        (4, MADE + "model.compile(loss='mse')\n"),
+        (4, MADE + "model.compile('adam')\n"),
+        (False, MADE + "model.compile()\n"),
+        (False, "import work\nwork.compile(optimizer='adam')\n"),
+        (False, "compile(optimizer='adam')\n"),
+        (False, f"def later():\n    {COMPILED}"),
+        (4, "from nets import makeModel\n" "model = makeModel()\n" + INSIDE + COMPILED),
+        (False, "from nets import resnet\nmodel = resnet()\n" + INSIDE + COMPILED),
+        # A model of which nothing is known may have been made inside.
+        (False, "with strategy.scope():\n    prepare()\n" + COMPILED.replace("model", "it")),
+        (5, INSIDE + "prepare()\n" + COMPILED),
+        (3, COMPILED),
+        (3, COMPILED.replace("model", "it")),
+        # The optimizer is made inside.
+        (False, INSIDE + ADAM + MADE + WITH_IT),
+        (7, ADAM + INSIDE + "prepare()\n" + MADE + WITH_IT),
+        # Compiled in a function that is also called inside, or on the other side of a condition.
+        (False, f"def build():\n    {MADE}    {COMPILED}build()\n{INSIDE}build()\n"),
+        (True, f"def build():\n    {MADE}    {COMPILED}build()\n"),
+        (False, f"if several:\n    with strategy.scope():\n        {MADE}        {COMPILED}"
+         f"else:\n    {MADE}    {COMPILED}"),
+        (True, f"if several:\n    with strategy.scope():\n        {MADE}else:\n    print(1)\n{MADE}{COMPILED}"),
+        (False, f"with strategies[0].scope():\n    {MADE}    {COMPILED}"),
+    )],
+    ("TW189", False, HEAD + "import work\nstrategy = work.MirroredStrategy()\n" + MADE + COMPILED, ONE),
+]  # fmt: skip
+CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *SCOPES]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_strategy(case: Case) -> None:
+    """Reported or not; with a severity or in a line where that is what the case is about."""
+    assert not unmet(case)
