@@ -94,7 +94,9 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
     handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
     starred = any(isinstance(a, ast.Starred) for e in prepares for a in e.node.args) or code.mentions("prepare_model")
     if not starred:
-        yield from _left_out(code, handled)
+        known = all(v.made or v.tags or v.code for v in handled)
+        if known:
+            yield from _left_out(code, handled)
         for loader in code.ran("DataLoader", live=True):
             sampler = loader.arg("sampler", 3)
             if sampler is None or not sampler.made_by("DistributedSampler") or not code.several:
@@ -102,8 +104,9 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
             if any(value is loader.result for value in handled):
                 what = f"`{_text(loader)}`: accelerator.prepare divides the data of its DistributedSampler again"
                 yield _at(WRONG_SHARE, loader, what)
-        yield from _own_loader(code, prepares)
-        yield from _gathered(code, prepares)
+        if known and code.several and any("loader" in v.tags for v in handled):
+            yield from _own_loader(code, handled, prepares[-1])
+            yield from _gathered(code, handled, prepares[-1])
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):
         yield _at(PLAIN_BACKWARD, plain[0], f"`{_text(plain[0])}` instead of accelerator.backward(loss)")
@@ -137,13 +140,16 @@ def _says(value: Value | None, text: str) -> bool:
 
 
 def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
-    if any(not (v.made or v.tags or v.code) for v in handled):
-        return  # something unknown is prepared
     for kind in ("optimizer", "loader", "model"):
         if any(kind in v.tags for v in handled):
             continue
         there = [
-            e for e in code.events if kind in e.result.tags and not e.detached and e.result.made and _kind(e, kind)
+            e
+            for e in code.events
+            if kind in e.result.tags
+            and not e.detached
+            and e.result.made
+            and (kind != "loader" or e.last == "DataLoader")
         ]
         if kind == "model":
             trained = [e.result.of for e in code.events if "optimizer" in e.result.tags]
@@ -153,26 +159,21 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
             return
 
 
-def _own_loader(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
+def _own_loader(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
     """Report a loader that was made before others were prepared, and whose batches are trained on as they are."""
     loader = code.training_loader()
-    handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
-    if not code.several or loader is None or loader.detached or loader.order > prepares[-1].order:
+    if loader is None or loader.detached or loader.order > prepare.order:
         return
-    if not any("loader" in v.tags for v in handled) or any(v is loader.result for v in handled):
-        return
-    if all(v.tags or v.made or v.code for v in handled) and not code.iterates_prepared():
+    if not any(v is loader.result for v in handled) and not code.iterates_prepared():
         yield _at(NOT_PREPARED, loader, f"`{_text(loader)}` is not given to accelerator.prepare, as others are")
 
 
-def _gathered(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
+def _gathered(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
     """Report results that are gathered of a loader that was made before others were prepared, but was not itself."""
-    handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
-    known = all(v.tags or v.made or v.code for v in handled) and any("loader" in v.tags for v in handled)
     for event in code.ran("gather", "gather_for_metrics", live=True):
         value = code.iterated(event.loops[-1]) if event.loops and event.name.startswith("accelerate") else None
         loader = code.loader(event.loops[-1]) if value is not None and "accelerate" not in value.tags else None
-        if not known or not code.several or loader is None or loader.detached or loader.order > prepares[-1].order:
+        if loader is None or loader.detached or loader.order > prepare.order:
             continue
         own = loader.arg("sampler", 3) is not None or any("sharded" in v.tags for v in loader.args)
         if not own and not any(v is loader.result for v in handled):
@@ -181,13 +182,9 @@ def _gathered(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
             return
 
 
-def _kind(event: Event, kind: str) -> bool:
-    return event.last != "prepare" and (kind != "loader" or event.last == "DataLoader")
-
-
 def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
     made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
-    if not made or (code.managed and code.imports("transformers") is not None and not code.backwards):
+    if not made or (code.imports("transformers") is not None and not code.backwards):
         return
     both = any(e.args and e.receiver is not None for e in code.ran("backward"))
     for event in code.ran("backward", live=True):
