@@ -38,6 +38,7 @@ UNIT = "tests/unit"
 # Of a module of preflight's rules, the files that test its words and no other's.
 WORDS = {
     "huggingface": ("huggingface_words",),
+    "loop": ("loop_words",),
     "tensorflow": ("tensorflow_words", "tensorflow_strategies"),
 }
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.

@@ -70,26 +70,30 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _halved(code: ScriptFacts) -> Iterator[Finding]:
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
-    halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
-    halved += [e for e in code.ran("to", live=True) if _to_half(e)]
-    # A copy, such as the mean of the weights, is not what is trained.
-    halved = [e for e in halved if e.receiver is not None and "copy" not in e.receiver.tags]
+    halved = [e for e in code.ran("half", "to", live=True) if _of_model(e) and (e.last == "half" or _to_half(e))]
     enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
     arguments = [e.arg("fp16") for e in code.events if e.last.endswith(("TrainingArguments", "SFTConfig"))]
     mixed = any(value is not None and value.single() is True and "flag" not in value.tags for value in arguments)
-    if ((scaler and not off) or mixed) and halved and "flag" not in {g.kind for g in halved[0].guards}:
-        what = "fp16=True" if mixed else "scaler.step"
+    if not mixed and (off or not scaler):
+        return
+    what = "fp16=True" if mixed else "scaler.step"
+    if halved and not halved[0].under("flag"):
         yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
-    elif (scaler and not off) or mixed:
-        yield from _loaded_in_half(code, "fp16=True" if mixed else "scaler.step")
+    else:
+        yield from _loaded_in_half(code, what)
+
+
+def _of_model(event: Event) -> bool:
+    """Return whether a method is one of what is trained: not of a copy, such as the mean of the weights."""
+    tags = event.receiver.tags if event.receiver is not None else frozenset[str]()
+    return "model" in tags and not tags & {"copy", "out"}
 
 
 def _to_half(event: Event) -> bool:
-    """Return whether a model is converted to half precision: ``model.to(torch.float16)``."""
+    """Return whether something is converted to half precision: ``model.to(torch.float16)``."""
     given = [*event.node.args, *(keyword.value for keyword in event.node.keywords)]
-    half = any(ast.unparse(each) in ("torch.float16", "torch.half") for each in given)
-    return half and event.receiver is not None and "model" in event.receiver.tags and "out" not in event.receiver.tags
+    return any(ast.unparse(each) in ("torch.float16", "torch.half") for each in given)
 
 
 # Adapters are kept in float32; DeepSpeed and FSDP scale gradients of half precision themselves.
@@ -128,7 +132,7 @@ def _is_half(event: Event, key: str) -> bool:
         ]
         node = given[0] if len(given) == 1 else None  # else it depends on something
     if isinstance(node, ast.Constant):
-        return value.single() in ("float16", "half") and "flag" not in value.tags
+        return value.single() in ("float16", "half")
     return isinstance(node, ast.Attribute) and value.name in ("torch.float16", "torch.half")
 
 
