@@ -227,7 +227,7 @@ def _launched(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> It
     absent = absent or (launch.launcher == "torchrun" and name not in TORCHRUN)
     if not absent or launch.launcher == "xla" or module is not code.script.entry:
         return
-    if code.smp and code.imports("torch.sagemaker") is not None:
+    if code.imports("torch.sagemaker") is not None:
         return
     tests = [ast.unparse(test) for test, _ in conditions(module, node)]
     function = enclosing_function(module, node)
