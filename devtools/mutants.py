@@ -38,6 +38,7 @@ UNIT = "tests/unit"
 # Of a module of preflight's rules, the files that test its words and no other's.
 WORDS = {
     "environment": ("environment_words",),
+    "hotloop": ("hotloop_words",),
     "huggingface": ("huggingface_words",),
     "loop": ("loop_words",),
     "tensorflow": ("tensorflow_words", "tensorflow_strategies"),

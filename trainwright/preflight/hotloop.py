@@ -65,12 +65,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     severity: Severity | None = "warning" if code.xla else None
     reported: set[ast.AST] = set()
     for step in code.steps:
-        if not step.looped or _epoch(step) or not _runs(code, step):
+        if _epoch(step) or not _runs(code, step):
             continue
         for rule, call, what in _each_step(code, step):
             if call.node not in reported:
                 reported.add(call.node)
-                yield at(rule, call, f"{what} at every step", severity=None if rule is SAVE else severity)
+                yield at(rule, call, f"{what} at every step", severity=severity)
     for call in code.calls:
         for keyword in call.node.keywords:
             # A profiler's hook saves no checkpoints.
@@ -91,8 +91,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _chosen(call: Call) -> bool:
     enabled = call.given("enabled", 0)
-    if enabled is not None and not isinstance(enabled, ast.Constant):
-        return True  # an argument decides
+    if enabled is not None and not (isinstance(enabled, ast.Constant) and enabled.value):
+        return True  # an argument decides, or it is off
     return any("__name__" not in ast.unparse(test) for test, _ in conditions(call.module, call.node))
 
 
@@ -253,7 +253,7 @@ def _in_progress_bar(step: TrainingStep, values: set[ast.Call]) -> bool:
 
 def _each_step(code: ScriptFacts, step: TrainingStep) -> Iterator[tuple[Rule, Call, str]]:
     inside = [c for c in code.within(step.node) if every_step(code, step, c)]
-    fetches = [c for c in inside if c.last in FETCHES and c.receiver and not c.node.args and _of_tensor(c, code)]
+    fetches = [c for c in inside if c.last in FETCHES and c.receiver and not c.node.args and _of_tensor(c)]
     waits = bool(fetches) and _waits(code, step, inside, fetches)
     for call in inside:
         if call in fetches and not waits:
@@ -267,12 +267,12 @@ def _each_step(code: ScriptFacts, step: TrainingStep) -> Iterator[tuple[Rule, Ca
         yield SAVE, call, f"{call.name}"
 
 
-def _of_tensor(call: Call, code: ScriptFacts) -> bool:
+def _of_tensor(call: Call) -> bool:
     """Return whether the value may be on the device: not numpy's own ``.item()`` or ``.tolist()``."""
     text = call.receiver
     if call.last != "item":
         return "loss" in text.lower() or "output" in text.lower()
-    return not text.startswith(("np.", "numpy.")) and "numpy()" not in text and bool(code.modules)
+    return not text.startswith(("np.", "numpy.")) and "numpy()" not in text
 
 
 def _shows_something(call: Call) -> bool:
