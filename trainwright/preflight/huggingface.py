@@ -92,8 +92,7 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(NOT_PREPARED, made[0], "accelerator.prepare is never called")
         return
     handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
-    starred = any(isinstance(a, ast.Starred) for e in prepares for a in e.node.args) or code.mentions("prepare_model")
-    if not starred:
+    if not code.mentions("prepare_model"):
         known = all(v.made or v.tags or v.code for v in handled)
         if known:
             yield from _left_out(code, handled)
@@ -129,7 +128,7 @@ def _wrapped_state(code: ScriptFacts) -> Iterator[Finding]:
         if state is None or path is None or "root:model" not in path.tags or "state" not in state.tags:
             continue
         model = state.of.tags if state.of is not None else frozenset()
-        if {"accelerate", "model"} <= model and not model & {"fsdp", "deepspeed"}:
+        if {"accelerate", "model"} <= model and "fsdp" not in model:
             what = f"`{_text(event)}`: each name begins with `module.`; take accelerator.unwrap_model(model) first"
             yield at(WRAPPED_NAMES, (event.module, event.node), what)
             return
@@ -171,8 +170,7 @@ def _own_loader(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iter
 def _gathered(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
     """Report results that are gathered of a loader that was made before others were prepared, but was not itself."""
     for event in code.ran("gather", "gather_for_metrics", live=True):
-        value = code.iterated(event.loops[-1]) if event.loops and event.name.startswith("accelerate") else None
-        loader = code.loader(event.loops[-1]) if value is not None and "accelerate" not in value.tags else None
+        loader = code.loader(event.loops[-1]) if event.loops and event.name.startswith("accelerate") else None
         if loader is None or loader.detached or loader.order > prepare.order:
             continue
         own = loader.arg("sampler", 3) is not None or any("sharded" in v.tags for v in loader.args)
@@ -212,11 +210,10 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
 
 def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
     """Report a step of the optimizer that the engine steps."""
-    engines = [
-        e for e in code.ran("step", live=True) if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags
-    ]
-    for event in code.ran("step", live=True):
-        twice = [e for e in engines if e.loops[-1:] == event.loops[-1:] and e.loops and not e.excludes(event)]
+    steps = code.ran("step", live=True)
+    engines = [e for e in steps if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags]
+    for event in steps:
+        twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
         if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
             what = f"`{_text(event)}`: the engine in line {twice[0].line} steps it already"
             yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity="warning")
@@ -258,7 +255,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
                 continue
             one = _one_gpu(mapped) if code.several_per_host and not code.mentions("CUDA_VISIBLE_DEVICES") else None
             if one is not None or mapped.single() in ("auto", "balanced"):
-                trained = code.ran("train", "backward", live=True) or code.backwards
+                trained = code.ran("train", live=True) or code.backwards
                 if trained and "flag" not in mapped.tags and not event.detached and event.by_rank is None:
                     said = repr(mapped.single()) if one is None else one
                     yield _at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, Case, but, unmet
+from tests.support.training_scripts import P4D, TORCHRUN, Case, but, parser, unmet
 
 ONE: dict[str, Any] = {"instance_type": P4D, "distribution": TORCHRUN}
 TWO = ONE | {"instance_count": 2}
@@ -55,6 +55,15 @@ PREPARED: list[Case] = [
     ("TW155", False, but(UNPREPARED, "from accelerate", "import accelerate\nfrom work"), ONE),
     ("TW155", False, but(UNPREPARED, "accelerator = Accelerator()", "def other():\n    it = Accelerator()"), ONE),
     ("TW155", False, but(UNPREPARED, STEP, ""), ONE),
+    ("TW155", False, but(UNPREPARED, "from accelerate", "if several:\n    from accelerate"), ONE),
+    ("TW155", False, but(prepared("optimizer", "loader", "val"), "SGD(model.parameters())", "SGD(weights)",
+                         "loader = D", "count = model.parameters()\nloader = D"), ONE),
+    ("TW155", 8, but(prepared("optimizer", "loader", "val"), "loader = D",
+                     "other = torch.optim.SGD(head.parameters())\nloader = D"), ONE),
+    ("TW155", False, but(prepared("model", "optimizer"), "DataLoader(", "WebLoader(", "import os",
+                         "from webdataset import WebLoader"), ONE),
+    ("TW155", 10, but(prepared("model", "loader", "val"), "import os", "class Own:\n    pass", "(model, loader, val)",
+                      "(model, loader, val, Own())"), ONE),
     ("TW155", False, but(GOOD, PREPARE, "model = accelerator.prepare_model(model)\n"), ONE),
     ("TW155", False, but(GOOD, PREPARE, "everything = accelerator._prepare(model, optimizer, loader, val)\n"), ONE),
     ("TW155", False, but(GOOD, PREPARE, "everything = accelerator.prepare(*everything)\n"), ONE),
@@ -107,6 +116,7 @@ BACKWARD: list[Case] = [
     ("TW156", False, f"{GOOD}def other(loss):\n    loss.backward()\n", ONE),
     ("TW156", False, but(GOOD, STEP, "    loss.backward(ones)\n") + "def other(loss):\n    loss.backward()\n", ONE),
     ("TW156", False, but(GOOD, STEP, "    work.backward(loss)\n"), ONE),
+    ("TW156", False, but(GOOD, STEP, "    it.backward(ones)\n    from work import backward\n    backward()\n"), ONE),
     ("TW156", True, but(FP16, STEP, STEP + CLIP), ONE),
     ("TW156", False, but(GOOD, STEP, STEP + CLIP), ONE),
     ("TW156", False, but(FP16, "fp16", "bf16", STEP, STEP + CLIP), ONE),
@@ -129,6 +139,7 @@ SAVED: list[Case] = [
         (False, "torch.save(model.state_dict())"),
         (False, f"torch.save(f={MODEL})"),
         (False, f"torch.save(args, {MODEL})"),
+        (False, f"torch.save(model.weight, {MODEL})"),
         (False, f"torch.save(optimizer.state_dict(), {MODEL})"),
         (False, f"torch.save(teacher.state_dict(), {MODEL})"),
         (False, f"torch.save(model.state_dict(), {MODEL})\nmodel.load_state_dict(torch.load({MODEL}))"),
@@ -138,6 +149,8 @@ SAVED: list[Case] = [
         (False, f"work.keep(model.state_dict(), {MODEL})"),
     )],
     ("TW443", False, f"{GOOD}torch.save(model.state_dict(), {MODEL})\n", ALONE),
+    ("TW443", False, but(GOOD, PREPARE, f"model = torch.distributed.fsdp.FSDP(model)\n{PREPARE}") + f"torch.save(model.state_dict(), {MODEL})\n",
+     ONE),
 ]  # fmt: skip
 SPEED = """
 import torch
@@ -160,12 +173,15 @@ DEEPSPEED: list[Case] = [
         (False, (BACK, f"    loss.backward()\n{BACK}")),
         (False, (BACK, "    loss.backward(ones)\n")),
         (False, (BACK, "    model.backward()\n")),
-        (False, (BACK, "    work(loss)\n    backward()\n")),
+        (False, (BACK, "    from work import backward\n    backward()\n")),
         (False, ("for x in loader:", "if True:", BACK, "    loss.backward()\n")),
         (9, (DO, "    own.step()\n")),
         (False, (DO, "    optimizer.step()\n")),
         (False, (DO, "    schedule.step()\n")),
-        (False, (DO, "    step()\n")),
+        (False, (DO, "    from work import step\n    step()\n")),
+        (False, (DO, f"{DO}    from work import step\n    step()\n")),
+        (True, (DO, "    from work import step\n    if last:\n        step()\n        own.step()\n")),
+        (False, ("import deepspeed\n", "if fast:\n    import deepspeed\n", BACK, "    loss.backward()\n")),
         (False, ("for x in loader:", "if True:", DO, "    own.step()\n")),
         (False, (DO, "    if fast:\n        engine.step()\n    else:\n        own.step()\n")),
         (True, (DO, "    if last:\n        own.step()\n")),
@@ -196,7 +212,7 @@ def trainer(words: str, trainer: str = "", made: str = "TrainingArguments") -> s
 BEST = "load_best_model_at_end=True"
 ARGUMENTS: list[Case] = [
     *[("TW157", expected, trainer(words), ONE) for expected, words in (
-        (True, "fp16=True, bf16=True"), (False, "fp16=True, bf16=use"), (False, "fp16=True"), (False, "bf16=True"),
+        ("error", "fp16=True, bf16=True"), (False, "fp16=True, bf16=use"), (False, "fp16=True"), (False, "bf16=True"),
         # Without save_strategy, older versions save when they evaluate.
         ("warning", BEST), ("warning", f"{BEST}, eval_strategy='epoch'"),
         ("error", f"{BEST}, eval_strategy='epoch', save_strategy='steps'"),
@@ -217,9 +233,11 @@ ARGUMENTS: list[Case] = [
         (True, "bf16=True", "ml.p3dn.24xlarge"), (True, "bf16=True", "ml.g4dn.xlarge"),
         (False, "bf16=True", "ml.g5.xlarge"), (False, "bf16=False", "ml.p3.2xlarge"),
         (True, "fp16=True", "ml.c5.xlarge"), (False, "fp16=False", "ml.c5.xlarge"),
-        (False, "fp16=True", "ml.g4dn.xlarge"),
+        (False, "fp16=True", "ml.g4dn.xlarge"), ("warning", f"{BEST}, fp16=True", "ml.c5.xlarge"),
+        ("warning", f"{BEST}, bf16=True", "ml.p3.2xlarge"),
     )],
     ("TW157", False, trainer("bf16=True"), None),
+    ("TW157", False, parser("'--half', type=bool, default=True") + trainer("fp16=args.half, bf16=True"), ONE),
     ("TW157", False, trainer("fp16=True"), None),
     *[("TW157", reported, trainer(f"eval_strategy={when}", which), ONE) for reported, when, which in (
         (True, "'steps'", "Trainer(model, args)"), (True, "'epoch'", "Trainer(model, args)"),
@@ -233,9 +251,7 @@ ARGUMENTS: list[Case] = [
         (False, "'epoch'", "def other():\n    Trainer(model, args)"),
     )],
 ]  # fmt: skip
-LOADED = (
-    "from transformers import AutoModel, Trainer\nmodel = AutoModel.from_pretrained('m', device_map={value})\n{after}"
-)
+LOADED = "import torch\nfrom transformers import AutoModel, Trainer\nmodel = AutoModel.from_pretrained('m', device_map={value})\n{after}"
 GO = "Trainer(model=model).train()\n"
 FLAG = (
     "import argparse\np = argparse.ArgumentParser()\np.add_argument('--map', default='auto')\nargs = p.parse_args()\n"
@@ -250,10 +266,13 @@ MAPPED: list[Case] = [
     *[("TW158", reported, mapped(value), ONE) for reported, value in (
         (True, "'auto'"), (True, "'balanced'"), (False, "'balanced_low_0'"), (True, "0"), (True, "'cuda:0'"),
         (False, "'cuda'"), (False, "'cuda:x'"), (False, "True"), (True, "{'': 0}"), (True, "{'': 'cuda:3'}"),
+        (True, "torch.device('cuda:0')"), (True, "{'': torch.device('cuda', 0)}"),
         (False, "{'': True}"), (False, "{'body': 0}"), (False, "{'': 0, 'head': 1}"), (False, "{'': 'cpu'}"),
         (False, "{'': int(os.environ['LOCAL_RANK'])}"), (False, "None"),
     )],
     ("TW158", False, mapped("'auto'", "model.generate(x)\n"), ONE),
+    ("TW158", False, mapped("'auto'").replace(", device_map='auto'", ""), ONE),
+    ("TW158", False, parser("'--gpu', type=int, default=0") + mapped("{'': args.gpu}"), ONE),
     ("TW158", True, mapped("'auto'", "def step():\n    model(x).backward()\n"), ONE),
     ("TW158", False, but(mapped("'auto'"), "from_pretrained", "read"), ONE),
     ("TW158", False, but(mapped("'auto'"), "model = ", "def other():\n    return "), ONE),
