@@ -41,6 +41,7 @@ WORDS = {
     "hotloop": ("hotloop_words",),
     "huggingface": ("huggingface_words",),
     "loop": ("loop_words",),
+    "smp": ("smp_words",),
     "tensorflow": ("tensorflow_words", "tensorflow_strategies"),
 }
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.

@@ -130,15 +130,13 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
     selects = selects or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
     if not selects:
         yield at(NO_DEVICE, init, "no torch.cuda.set_device(smp.local_rank()) after smp.init()")
-    stepped = False
     for call in code.backwards:
         function = enclosing_function(call.module, call.node)
         if function is None or not any(_is_step(decorator) for decorator in function.decorator_list):
             continue
-        stepped = True
         if "loss" in call.receiver.lower() and not call.node.args:
             yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
-    decorated = any(n.endswith(".step") for e in code.events for n in e.contexts if n.startswith("@"))
+    decorated = any(_in_step(e) for e in code.events)
     wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
     passes = code.ran("backward", live=True)
     outside = [
@@ -152,13 +150,13 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
         and not any(e.excludes(other) for other in passes if _in_step(other))
         and not _chosen(e)
     ]
-    if outside and (decorated or stepped) and not wrapped:
+    if outside and decorated and not wrapped:
         event = outside[0]
         yield at(
             NO_STEP, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
         )
     yield from _microbatches(code)
-    if code.backwards and not (stepped or decorated or wrapped) and not missing:
+    if code.backwards and not (decorated or wrapped) and not missing:
         yield at(
             NO_STEP, code.backwards[0], f"`{ast.unparse(code.backwards[0].node)[:50]}` outside of an @smp.step function"
         )
@@ -192,7 +190,7 @@ def _microbatches(code: ScriptFacts) -> Iterator[Finding]:
     parts = code.job.smp_parameters.get("microbatches", 1) if code.job is not None else 1
     for event in code.ran("DataLoader", live=True):
         size = event.arg("batch_size", 1)
-        if size is None or ("flag" in size.tags and code.job is None):
+        if size is None:
             continue
         number = size.single()
         if isinstance(number, int) and isinstance(parts, int) and number > 1 and parts > 1 and number % parts:
@@ -201,19 +199,14 @@ def _microbatches(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _step_output(event: Event) -> Iterator[Finding]:
-    receiver = event.receiver.tags if event.receiver is not None else frozenset[str]()
-    fetched = event.last in ("item", "cpu", "backward", "detach", "numpy") and "step-output" in receiver
-    used = event.name in ("float", "int") and any("step-output" in arg.tags for arg in event.args)
-    if (fetched or used) and not any(made.rpartition(".")[2] in _REDUCED for made in _made(event)):
-        yield at(STEP_OUTPUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
-
-
 _REDUCED = ("reduce_mean", "concat", "stack", "reduce_sum", "merge")
 
 
-def _made(event: Event) -> frozenset[str]:
-    return event.receiver.made if event.receiver is not None else frozenset()
+def _step_output(event: Event) -> Iterator[Finding]:
+    fetches = event.last in ("item", "cpu", "backward", "detach", "numpy")
+    used = event.args if event.name in ("float", "int") else [event.receiver] if fetches else []
+    if any(value is not None and "step-output" in value.tags and not value.made_by(*_REDUCED) for value in used):
+        yield at(STEP_OUTPUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
 
 
 def _partial(code: ScriptFacts) -> Iterator[Finding]:

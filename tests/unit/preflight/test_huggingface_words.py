@@ -149,8 +149,8 @@ SAVED: list[Case] = [
         (False, f"work.keep(model.state_dict(), {MODEL})"),
     )],
     ("TW443", False, f"{GOOD}torch.save(model.state_dict(), {MODEL})\n", ALONE),
-    ("TW443", False, but(GOOD, PREPARE, f"model = torch.distributed.fsdp.FSDP(model)\n{PREPARE}") + f"torch.save(model.state_dict(), {MODEL})\n",
-     ONE),
+    ("TW443", False, but(GOOD, PREPARE, f"model = torch.distributed.fsdp.FSDP(model)\n{PREPARE}")
+     + f"torch.save(model.state_dict(), {MODEL})\n", ONE),
 ]  # fmt: skip
 SPEED = """
 import torch
@@ -251,7 +251,11 @@ ARGUMENTS: list[Case] = [
         (False, "'epoch'", "def other():\n    Trainer(model, args)"),
     )],
 ]  # fmt: skip
-LOADED = "import torch\nfrom transformers import AutoModel, Trainer\nmodel = AutoModel.from_pretrained('m', device_map={value})\n{after}"
+LOADED = """
+import torch
+from transformers import AutoModel, Trainer
+model = AutoModel.from_pretrained('m', device_map={value})
+{after}"""
 GO = "Trainer(model=model).train()\n"
 FLAG = (
     "import argparse\np = argparse.ArgumentParser()\np.add_argument('--map', default='auto')\nargs = p.parse_args()\n"
