@@ -43,6 +43,7 @@ WORDS = {
     "loop": ("loop_words",),
     "smp": ("smp_words",),
     "tensorflow": ("tensorflow_words", "tensorflow_strategies"),
+    "xla": ("xla_words",),
 }
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {

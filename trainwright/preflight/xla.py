@@ -72,7 +72,7 @@ SPAWN_DEVICE = Rule(
 )
 RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER, SPAWN_DEVICE)
 
-BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "torch_xla.sync", "torch_xla.step")
+BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader")
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
 
 
@@ -120,17 +120,16 @@ def _assigned(tree: ast.Module, name: str) -> bool:
 
 def optimizer_steps(code: ScriptFacts) -> list[Call]:
     """Return the calls of an optimizer's own ``step``."""
-    return [c for c in code.called("step") if is_optimizer(c.receiver) and not c.name.startswith("torch_xla")]
+    return [c for c in code.called("step") if is_optimizer(c.receiver)]
 
 
 def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     steps = [c for c in optimizer_steps(code) if enclosing_loop(c.module, c.node) is not None or code.steps]
-    words = [name for name in BARRIERS if "." not in name]
-    marked = code.mentions(*words) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
+    marked = code.mentions(*BARRIERS) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
     if steps and not marked and not code.managed:
         yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
     loaders = code.mentions("MpDeviceLoader", "ParallelLoader", "optimizer_step")
-    if marked and not loaders and not code.managed and not code.incomplete:
+    if not loaders and not code.managed and not code.incomplete:
         yield from _some_steps(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
