@@ -315,7 +315,7 @@ def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
             indices = [v for task in tasks for v in _of_key(task, "index") if isinstance(v, ast.Constant)]
             late = module is strategy.module and node.lineno > strategy.line
             if indices:
-                what = f"TF_CONFIG gives every host the index {indices[0].value}"
+                what = f"TF_CONFIG gives every host the index {indices[0].value!r}"
                 yield at(LAUNCHER, (module, node), what)
             elif late and enclosing_function(module, node) is enclosing_function(module, strategy.node):
                 what = f"TF_CONFIG is set after the strategy was made in line {strategy.line}"
