@@ -166,8 +166,6 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
         yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
     yield from _dropped(code, looped, optimizers)
     for zero in code.ran("zero_grad"):
-        if zero.detached or not zero.loops:
-            continue
         before = [e for e in looped if e.order < zero.order and _together(e, zero)]
         after = [e for e in optimizers if e.order > zero.order and _together(e, zero)]
         between = [e for e in optimizers if before and before[-1].order < e.order < zero.order]
@@ -234,7 +232,7 @@ def _same(first: Event, second: Event) -> bool:
 
 def _defined(code: ScriptFacts) -> bool:
     """Return whether the script itself makes its optimizer: a piece of a larger program may do the rest elsewhere."""
-    return any("optimizer" in e.result.tags and e.result.made and e.name[:1] != "?" for e in code.events)
+    return any("optimizer" in e.result.tags and e.result.made for e in code.events)
 
 
 def _cleared(code: ScriptFacts) -> bool:

@@ -38,6 +38,8 @@ NO_ZERO: list[Case] = [
     ("TW137", True, NEVER + "if args.fast:\n    import numpy\n", None),
     ("TW137", False, but(NEVER, GIVEN, "optimizer = given"), None),
     ("TW137", False, but(NEVER, GIVEN, "optimizer = make_optimizer(model)"), None),
+    ("TW137", False, but(NEVER, GIVEN, "optimizer = self.make_optimizer(model)"), None),
+    ("TW137", False, but(NEVER, GIVEN, "from work import step, zero_grad\noptimizer = Own(model)\nstep()"), None),
     ("TW137", True, but(NEVER, GIVEN, "from timm.optim import create_optimizer\noptimizer = create_optimizer(model)"),
      None),
     ("TW137", False, but(NEVER, "for x in loader:", "if True:"), None),
@@ -93,6 +95,8 @@ EARLY: list[Case] = [
     ("TW138", False, ordered(L, B, Z, S, head="if True:"), None),
     ("TW138", False, ordered("    " + L, "    " + B, "    " + Z, "    " + S, head="def work():\n    for x in loader:"),
      None),
+    ("TW138", False, ordered("    " + B, "    " + Z, "    " + S, head="def work():\n    for x in loader:",
+                             before="for x in loader:\n    print(x)\n"), None),
     # Another optimizer's.
     ("TW138", False, ordered("other.zero_grad()", S, B, before=OTHER), None),
     ("TW138", False, ordered("optimizer.zero_grad()", "other.step()", B, before=OTHER), None),
