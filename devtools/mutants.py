@@ -36,15 +36,6 @@ SEED, SAMPLE = 1, 60  # of those that every whole test run plants
 SAMPLE_FLOOR = 0.8
 UNIT = "tests/unit"
 # Of a module of preflight's rules, the files that test its words and no other's.
-WORDS = {
-    "environment": ("environment_words",),
-    "hotloop": ("hotloop_words",),
-    "huggingface": ("huggingface_words",),
-    "loop": ("loop_words",),
-    "smp": ("smp_words",),
-    "tensorflow": ("tensorflow_words", "tensorflow_strategies"),
-    "xla": ("xla_words",),
-}
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
     "plan/resolve": tuple(
@@ -82,12 +73,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "push/upload": (),
     "sources/download": (),
     **{
-        f"preflight/{name}": tuple(
-            f"preflight/test_{test}.py"
-            for test in (
-                *("rules", "neighbours", "near_misses", "hidden_mistakes", "good_scripts", "corpus"),
-                *WORDS.get(name, ()),
-            )
+        f"preflight/{name}": (
+            *(f"preflight/{path.name}" for path in sorted((ROOT / UNIT / "preflight").glob(f"test_{name}_*.py"))),
+            *(
+                f"preflight/test_{test}.py"
+                for test in ("rules", "neighbours", "near_misses", "hidden_mistakes", "good_scripts", "corpus")
+            ),
         )
         for name in (
             *("amp", "collectives", "data", "devices", "distributed", "environment", "hotloop", "huggingface"),

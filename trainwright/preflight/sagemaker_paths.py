@@ -55,12 +55,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     known = code.job.hyperparameters if code.job else {}
     made = _made(code)
-    options = {name: value for m, n in code.texts if (name := _flag(m, n)) is not None and (value := str(n.value))}
+    options = {_flag(m, n): str(n.value) for m, n in code.texts if _key(m, n) == "default"}
     for module, node in code.texts:
         text = str(node.value)
         if MACHINE.match(text) and "\n" not in text and " " not in text.strip() and _is_path(module, node):
             flag = _flag(module, node)
-            if flag is not None and flag in known:
+            if flag in known:
                 continue  # the job sets another value
             if text.startswith(made) or (flag is None and options.get(_key(module, node)) == text):
                 continue
@@ -77,7 +77,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _made(code: ScriptFacts) -> tuple[str, ...]:
     """Return the folders that the script itself makes."""
-    made = [value for e in code.ran("makedirs", "mkdir", live=True) for value in e.args[:1]]
+    made = [value for e in code.ran("makedirs", "mkdir", live=True) for value in e.args]
     return tuple(c for value in made for c in value.constants or () if isinstance(c, str) and c)
 
 
@@ -93,7 +93,7 @@ def _flag(module: Module, node: ast.AST) -> str | None:
 def _key(module: Module, node: ast.AST) -> str:
     """Return the name under which a constant is kept: ``data_dir`` of ``dict(data_dir="/data/")``."""
     around = module.parents.get(node)
-    return around.arg or "" if isinstance(around, ast.keyword) else ""
+    return str(around.arg) if isinstance(around, ast.keyword) else ""
 
 
 def _is_path(module: Module, node: ast.AST) -> bool:
