@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
@@ -113,20 +114,15 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     smddp = code.imports("smdistributed.dataparallel.torch.distributed") is not None  # its first interface
     joined = code.group is not None or any(code.roles("group")) or code.mentions("init_device_mesh", "init_distributed")
     wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
-    if (
-        wraps
-        and code.several
-        and code.job is not None
-        and (uncalled := code.never_called("init_process_group", "init_device_mesh"))
-    ):
+    if not code.several:
+        return
+    if wraps and code.job is not None and (uncalled := code.never_called("init_process_group", "init_device_mesh")):
         what = f"nothing calls {uncalled}, which has the init_process_group"
         yield at(NO_GROUP, (wraps[0].module, wraps[0].node), f"{wraps[0].last}: {what}", severity="error")
         return
-    if not code.several and code.job is not None:
-        return
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
-        helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup|init_distributed")
+        helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup")
         if wraps and not helper and code.spawns is None and code.job is not None:
             what = f"{wraps[0].last} without init_process_group"
             yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
@@ -186,9 +182,8 @@ def _inside(wrap: Event) -> bool:
     """Return whether a part of a model is wrapped in its place: ``model.top = DDP(model.top)``."""
     around = wrap.module.parents.get(wrap.node)
     targets = around.targets if isinstance(around, ast.Assign) else []
-    return bool(wrap.node.args) and any(
-        isinstance(each, ast.Attribute) and ast.unparse(each) == ast.unparse(wrap.node.args[0]) for each in targets
-    )
+    wrapped = [ast.unparse(each) for each in (*wrap.node.args, *(k.value for k in wrap.node.keywords))]
+    return any(isinstance(each, ast.Attribute) and ast.unparse(each) in wrapped for each in targets)
 
 
 def _by_other_library(code: ScriptFacts) -> bool:
@@ -222,16 +217,13 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.roles("group"):
         if event.last != "init_process_group" or event.detached:
             continue
-        rank, size, method = event.arg("rank", 3), event.arg("world_size", 2), event.arg("init_method", 1)
+        rank, size, method = event.arg("rank", 4), event.arg("world_size", 3), event.arg("init_method", 1)
         what = ""
-        literal = any(k.arg == "rank" and isinstance(k.value, ast.Constant) for k in event.node.keywords)
-        if rank is not None and literal and _plain_number(rank) and (by_launcher or event.stack):
-            if by_launcher or (code.spawns is not None and code.several_per_host):
-                what = f"rank={rank.single()} in every process"
+        written = Call(event.module, event.node, event.name).constant("rank", 4)
+        if isinstance(written, int) and (by_launcher or (event.stack and code.spawns is not None)):
+            what = f"rank={written} in every process"
         elif code.several_hosts and (local := _of_one_host(code, rank, size)):
             what = local
-        elif code.spawns is not None:
-            continue
         elif size is not None and by_launcher and _wrong_size(code, size):
             what = f"world_size={size.single()}, but the job has {code.launch.processes} processes"
         elif method is not None and code.several_hosts:
@@ -248,43 +240,35 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
 
 def _of_one_host(code: ScriptFacts, rank: Value | None, size: Value | None) -> str:
     """Return what is wrong with a rank or size that counts the processes of one host."""
-    if code.spawns is not None and size is not None and "gpus" in size.tags and not size.tags & {"world", "flag"}:
+    if (
+        size is not None
+        and "gpus" in size.tags
+        and size.single() in (..., code.launch.gpus)  # not hosts * gpus
+        and not size.tags & {"world", "flag"}
+    ):
         return "the GPUs of one host as world_size, but the job has several hosts"
     if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
         return "the local rank as rank: it is the same on every host"
     return ""
 
 
-def _plain_number(value: Value) -> bool:
-    return isinstance(value.single(), int) and "flag" not in value.tags and not value.tags & {"rank", "world"}
-
-
 def _wrong_size(code: ScriptFacts, size: Value) -> bool:
     number, processes = size.single(), code.launch.processes
-    return (
-        size.sure
-        and isinstance(number, int)
-        and number > 0
-        and processes not in (None, number)
-        and "flag" not in size.tags
-    )
+    return size.sure and isinstance(number, int) and number > 0 and processes not in (None, number)
 
 
 def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     spawn = code.spawns
-    # Not where the launcher's environment decides it: `if os.environ.get("WORLD_SIZE"): main() else: spawn(main)`.
+    # Not where the launcher decides it: `if os.environ.get("WORLD_SIZE"): main() else: spawn(main)`, and what is below
+    # `if __name__ == "__main__"` does not run where xla_spawn imports the script.
     if spawn is not None and not code.incomplete and not any(e.node is spawn.node for e in code.events):
         return
     if spawn is not None and code.launcher in ("torchrun", "mpi", "smddp", "xla"):
-        entry = code.script.entry
         tests = [ast.unparse(test) for test, _ in conditions(spawn.module, spawn.node)]
-        main = any("__name__" in test for test in tests)
         # Under a condition of its own, a script may know that a launcher started it.
         severity: Severity = "warning" if any("__name__" not in test for test in tests) else "error"
-        # xla_spawn imports the script, so code under `if __name__ == "__main__"` does not run.
-        if not (code.launcher == "xla" and main and spawn.module is entry):
-            what = f"the job's launcher is {code.launcher}, and this starts more processes in each of its processes"
-            yield at(SPAWNS_TWICE, spawn, what, severity=severity)
+        what = f"the job's launcher is {code.launcher}, and this starts more processes in each of its processes"
+        yield at(SPAWNS_TWICE, spawn, what, severity=severity)
     if code.launcher not in (None, "torchrun") or code.says("^LOCAL_RANK$"):
         return
     chosen = [ast.unparse(e.node) for e in code.ran("set_device") if e.name.startswith("torch")]
@@ -313,11 +297,11 @@ def _read_by_deepspeed(code: ScriptFacts) -> bool:
 
 def _smddp(code: ScriptFacts) -> Iterator[Finding]:
     registered = code.imports("smdistributed.dataparallel") is not None
-    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group"]
-    backend = code.group.constant("backend", 0) if code.group is not None else None
-    plain = any(b is not None and b.single() == "smddp" and "flag" not in b.tags for b in backends)
-    if code.group is not None and (backend == "smddp" or plain) and not registered:
-        yield at(SMDDP_BACKEND, code.group, "the backend smddp is never registered")
+    groups = [e for e in code.roles("group") if e.last == "init_process_group"]
+    backends = [e.arg("backend", 0) for e in groups]
+    for event, backend in zip(groups, backends, strict=True):
+        if backend is not None and backend.single() == "smddp" and "flag" not in backend.tags and not registered:
+            yield at(SMDDP_BACKEND, (event.module, event.node), "the backend smddp is never registered")
     entry = code.script.entry
     in_job = code.launcher == "smddp" and code.job is not None and "pytorchddp" not in code.job.distribution
     says = code.says("^smddp$") or "smddp" in code.launch.hyperparameters.values()
@@ -330,10 +314,8 @@ def _smddp(code: ScriptFacts) -> Iterator[Finding]:
         and not says
         and all(b is not None and b.single() in ("nccl", "gloo") for b in backends)
     ):
-        group = code.group
-        if group is not None:
-            what = f"torch_smddp is imported, but the backend is {backend!r}" if backend else "the backend is not smddp"
-            yield at(SMDDP_UNUSED, group, what)
+        what = "torch_smddp is imported, but the backend is not smddp"
+        yield at(SMDDP_UNUSED, (groups[0].module, groups[0].node), what)
 
 
 def _scaled(code: ScriptFacts) -> bool:
@@ -342,7 +324,8 @@ def _scaled(code: ScriptFacts) -> bool:
         for node in module.nodes:
             if not isinstance(node, ast.BinOp | ast.AugAssign):
                 continue
-            text = ast.unparse(node)
+            around = module.parents.get(node)
+            text = ast.unparse(around if isinstance(around, ast.Assign) else node)  # lr = 0.1 * world_size
             if RATE.search(text) and GROWTH.search(text):
                 return True
             left = ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
@@ -373,14 +356,16 @@ def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
-    told = job.batch is not None and job.batch.global_ and job.batch.per_replica
-    grows = bool(told and job.batch and (job.batch.global_ or 0) > (job.batch.per_replica or 0))
+    whole, share = (job.batch.global_, job.batch.per_replica) if job.batch is not None else (None, None)
+    told = whole is not None and share is not None
+    grows = whole is not None and share is not None and whole > share
     asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
     asked = asked and not code.mentions_like("adasum")
     if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
         return
     for call in code.calls:
-        rate = call.given("lr", 1 if call.name.startswith("torch.optim.") else None)
+        optimizer = call.name.startswith("torch.optim.") and ".lr_scheduler." not in call.name
+        rate = call.given("lr", 1 if optimizer else None)
         rate = rate or call.given("learning_rate", 0 if ".optimizers." in call.name else None)
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
         if rate is None or not call.last[:1].isupper():
