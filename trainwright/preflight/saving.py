@@ -109,12 +109,11 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
 def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     if not code.several or code.torch_xla or not _cooperates(code):
         return
-    seen: set[ast.AST] = set()
     for save in written:
         event, path = save.event, save.path
         if not save.whole and (event.last == "save_pretrained" or not _of_model(event)):
             continue
-        if event.node in seen or (event.detached and event.module is not code.script.entry) or _other_mode(code, event):
+        if (event.detached and event.module is not code.script.entry) or _other_mode(code, event):
             continue
         if (event.name not in _LIBRARIES and event.last not in _EVERY) or _shared_write(code, event):
             continue
@@ -123,14 +122,13 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if any(s.event.under("one") and s.event.last == event.last and s.event.excludes(event) for s in written):
             continue  # the other side of `if distributed`
         text = ast.unparse(event.node)
-        if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid|cross_", text, re.I):
+        if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I):
             continue
         helper = event.stack and all(guard.kind in ("other", "own") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
         if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:
             continue
-        seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
 
 
@@ -161,6 +159,7 @@ def _of_model(event: Event) -> bool:
     )
 
 
+_OVER_HOSTS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")  # its name at first
 _VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank"})
 _EVERY = (
     "save_weights",
@@ -180,7 +179,7 @@ def _cooperates(code: ScriptFacts) -> bool:
     if code.managed or code.imports("accelerate", "pytorch_lightning", "lightning") is not None:
         return False
     launched = code.launcher not in (None, "process") and code.cooperates
-    strategy = code.tensorflow and code.mentions("MultiWorkerMirroredStrategy")
+    strategy = code.mentions(*_OVER_HOSTS)
     joined = code.group is not None and (code.wraps is not None or code.job is not None)
     return launched or joined or code.horovod or code.smp or strategy
 
@@ -219,15 +218,17 @@ def _keras_decides(code: ScriptFacts, event: Event) -> bool:
 
     Source: keras 2.9, callbacks.py: ``_get_file_path`` gives the other workers a temporary folder.
     """
-    strategy = code.mentions("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
-    return event.last == "ModelCheckpoint" and strategy and not code.horovod
+    return event.last == "ModelCheckpoint" and code.mentions(*_OVER_HOSTS) and not code.horovod
+
+
+_PLACES = {"tmp": "a temporary folder", "relative": "the working folder", "elsewhere": "a folder"}
 
 
 def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     folder = _folder(code)
     for save in written:
         event = save.event
-        if event.module is not code.script.entry and not reachable(code, Call(event.module, event.node, event.name)):
+        if not reachable(code, Call(event.module, event.node, event.name)):
             continue
         where = roots(save.path, folder)
         if not where or save.path is None or event.last == "push_to_hub":
@@ -251,14 +252,12 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             if _of_data(event):
                 continue
             later = [s for s in written if s.event.order > event.order]
-            passed_on = _copied(code, event) or _read_again(code, save)
+            passed_on = _copied(code, event) or _read_again(code, event, save.path)
             backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
             if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):
                 continue
-            if where == {"relative"} and _variable(save.path):
-                continue
-            place = {"tmp": "a temporary folder", "relative": "the working folder"}.get(min(where), "a folder")
-            yield _at(NOT_KEPT, event, f"`{text}`: {place}, which is lost with the container")
+            places = " or ".join(_PLACES[each] for each in sorted(where))
+            yield _at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")
 
 
 def _of_data(event: Event) -> bool:
@@ -269,34 +268,24 @@ def _of_data(event: Event) -> bool:
     return not re.search("state|net|optim", what) and bool(_DATA.search(what) or _CACHE.search(where))
 
 
-def _variable(path: Value) -> bool:
-    """Return whether a path begins with text that only looks like a folder: ``f"{folder}/…"`` of unknown ``folder``."""
-    return "prefix" not in path.tags and path.constants is None and "root:relative" not in path.tags
-
-
 def _uploaded(code: ScriptFacts, event: Event) -> bool:
     """Return whether a function that is called for it uploads something afterwards: ``sync_checkpoints_to_s3(…)``."""
     return any(e.order > event.order and re.search(r"_s3$|^s3_|upload", e.last) for e in code.events)
 
 
 def _copied(code: ScriptFacts, event: Event) -> bool:
-    """Return whether something is copied or uploaded afterwards."""
-    later = ("copy", "copytree", "copyfile", "move", "upload_file", "upload", "run", "system", "check_call", "copy2")
+    """Return whether something is copied afterwards, or a program is started that may do it."""
+    later = ("copy", "copytree", "copyfile", "move", "run", "system", "check_call", "Popen", "copy2")
     return any(e.order > event.order for e in code.ran(*later))
 
 
-def _read_again(code: ScriptFacts, save: Save) -> bool:
-    """Return whether the script itself reads what it saved: it was only put aside."""
-    known = save.path.constants if save.path is not None else None
-    aside = known is None and roots(save.path, "") == {"tmp"}  # of a name that is only known when it runs
-    readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict", "run", "Popen")
-    read = [value for e in readers if e.order > save.event.order for value in (*e.args, *e.keywords.values())]
-    return any(
-        value is save.path
-        or (known is not None and value.constants == known)
-        or (aside and roots(value, "") == {"tmp"})
-        for value in read
-    )
+def _read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
+    """Return whether the script itself reads what it saved in a temporary folder: it was only put aside."""
+    readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict")
+    read = [value for e in readers if e.order > event.order for value in (*e.args, *e.keywords.values())]
+    if path.constants is None:  # of a name that is only known when it runs
+        return any(roots(value) == {"tmp"} for value in read)
+    return any(value.constants == path.constants for value in read)
 
 
 def _folder(code: ScriptFacts) -> str:
@@ -332,8 +321,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         output = [{root_of(given, _folder(code))}]  # the parser makes the arguments of the job's hyperparameters
     if not found and not trainer:
         # A method of another name, or a callback, may save.
-        helper = code.mentions("save", "save_pretrained", "save_model", "save_weights", "hook")
-        helper = helper or code.mentions_like(r"save_|_save|saver|checkpoint(er|_man|_save)")
+        helper = code.mentions("save", "hook") or code.mentions_like("save_|_save|saver|checkpoint(er|_man)")
         if not others and not helper and not code.managed and _meant(code):
             yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), "no file that was read saves a model")
         return
