@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
@@ -84,11 +85,10 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
 
 def _many(event: Event) -> bool:
     """Return whether ``device_ids`` names several GPUs."""
-    ids = event.arg("device_ids", 1)
-    if ids is None:
+    ids, node = event.arg("device_ids", 1), Call(event.module, event.node, event.name).given("device_ids", 1)
+    if ids is None or node is None:
         return False
-    node = next((k.value for k in event.node.keywords if k.arg == "device_ids"), None)
-    ranged = node is not None and re.search(r"range\([^0]*device_count|range\(\w*gpus?\w*\)", ast.unparse(node))
+    ranged = re.search(r"range\([^0]*device_count|range\(\w*gpus?\w*\)", ast.unparse(node))
     return bool(ranged) or (ids.items is not None and len(ids.items) > 1 and "maybe-none" not in ids.tags)
 
 
@@ -100,7 +100,7 @@ def _used(code: ScriptFacts, event: Event) -> bool:
 def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
     """Report a constant GPU for the model or batches of a library that gives each process its own."""
     for event in code.ran("to", "cuda", live=True):
-        if event.guards or event.receiver is None or event.name.startswith("torch.cuda"):
+        if event.guards or event.receiver is None:
             continue
         if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
             what = f"`{_text(event)}`: the same GPU in every process of a host"
@@ -133,8 +133,8 @@ def _visible(code: ScriptFacts) -> Iterator[Finding]:
 def _chosen(event: Event) -> Iterator[Value]:
     """Yield the devices that a call selects."""
     if event.last in ("set_device", "set_device_index") and not event.name.startswith("script."):
-        yield from event.args[:1] or event.keywords.values()
-    elif event.last == "cuda" and event.name != "torch.cuda" and (event.args or "device" in event.keywords):
+        yield from event.args or event.keywords.values()
+    elif event.last == "cuda" and (event.args or "device" in event.keywords):
         yield event.args[0] if event.args else event.keywords["device"]
     elif (event.last == "to" or event.name == "torch.device") and (event.args or "device" in event.keywords):
         yield event.result if event.name == "torch.device" else (event.arg("device", 0) or Value())
@@ -143,7 +143,7 @@ def _chosen(event: Event) -> Iterator[Value]:
         yield from ids.items or (ids,) if ids is not None else ()
         yield from (v for k, v in event.keywords.items() if k in ("device_id", "output_device"))
     elif event.last == "device_index":
-        yield from event.args[:1]
+        yield from event.args
 
 
 def _index(value: Value) -> bool:
@@ -154,10 +154,8 @@ def _unclear(value: Value) -> bool:
     """Return whether a device may be the process's own, as far as can be seen."""
     if value.constants is not None:
         return False
-    if "indexed" in value.tags:
-        return not value.tags & {"rank"}
     # `.to(dtype)`, `.to(other)`: not a device.
-    return bool("cuda" in value.tags and value.tags & {"rank", "random", "each-rank"})
+    return "indexed" in value.tags or {"cuda", "random"} <= value.tags
 
 
 def _fixed(value: Value) -> bool:
@@ -181,7 +179,7 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         node = event.node
         bare = event.last == "cuda" and event.receiver is not None and not event.receiver.name
-        bare = bare and not node.args and not node.keywords
+        bare = bare and not node.args and "device" not in event.keywords
         target = event.arg("device", 0) if event.last in ("to", "device") else None
         if target is not None and event.name == "torch.device":
             target = event.result
@@ -195,8 +193,8 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
 
 def _placed(code: ScriptFacts, before: int) -> Event | None:
     """Return a call that puts a model on the current device, before a place in the order."""
-    for event in code.events:
-        if event.order >= before or event.detached or event.last not in ("to", "cuda") or event.receiver is None:
+    for event in code.events[:before]:
+        if event.detached or event.last not in ("to", "cuda") or event.receiver is None:
             continue
         target = event.arg("device", 0)
         bare = event.last == "cuda" and target is None
@@ -220,8 +218,7 @@ def _late(code: ScriptFacts) -> Iterator[Finding]:
         return
     if not wraps or chosen[0].order < wraps[0].order:
         return
-    model = wraps[0].args[0] if wraps[0].args else Value()
     explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in _chosen(e))
-    if not explicit and "model" in model.tags | {"model"}:
+    if not explicit:
         what = f"set_device comes after {wraps[0].last} in line {wraps[0].line}; by then the model is on GPU 0"
         yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")

@@ -285,7 +285,8 @@ RESULTS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     *(
         ("TW145", True, elsewhere(line), ALONE)
         for line in ("os.makedirs(where)", "print(where)", "logging.info(where)",
-                     "p.add_argument('--m', default=where)", "argparse.Namespace(m=where)", "def note(a):\n    return a\nnote(where)")
+                     "p.add_argument('--m', default=where)", "argparse.Namespace(m=where)",
+                     "def note(a):\n    return a\nnote(where)")
     ),
     # TW142 tells of folders that are lost, but not of one that an argument may change.
     ("TW145", False, elsewhere(path="'out/m.pt'"), ALONE),
