@@ -118,21 +118,20 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield from _left_on_cpu(code)
     else:
         yield from _shuffled(loaders)
-    if code.smp and code.imports("smdistributed.modelparallel.torch") is not None:
+    if code.imports("smdistributed.modelparallel.torch") is not None:
         yield from _last_batch(loaders, "SMP splits each batch into microbatches")
     yield from _shares(code)
-    if not code.distributed or code.managed or not code.cooperates or not (code.several or code.job is None):
+    if not code.distributed or code.managed or not code.cooperates or not code.several:
         return
-    training = bool(code.backwards)
-    if training and loaders:
-        yield from _loaders(code, loaders)
-    place = code.group or code.wraps or code.spawns or next(iter(code.backwards), None)
+    if not code.backwards:
+        return
+    yield from _loaders(code, loaders)
     seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed|^seed$")
     # DistributedDataParallel and Horovod send the first process's parameters to all: they start alike without a seed.
     alike = code.wraps is not None or code.horovod or code.mentions("broadcast_parameters", "broadcast")
     alike = alike or _loaded(code)
-    if training and place is not None and not seeded and not alike:
-        yield at(NO_SEED, place, "nothing sets a seed")
+    if not seeded and not alike:
+        yield at(NO_SEED, code.group or code.spawns or code.backwards[0], "nothing sets a seed")
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
@@ -158,10 +157,10 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
         padding = event.arg("padding")
         value = padding.single() if padding is not None else None
         fixed = event.arg("pad_to_multiple_of") is not None
-        if (value == "longest" or value is True) and event.last != "pad_sequence" and not fixed:
+        if (value == "longest" or value is True) and not fixed:
             yield _at(PADDING, event, f"{event.last}(padding={value!r})")
         elif event.last in ("DataCollatorWithPadding", "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification"):
-            if (padding is None or value in (True, "longest")) and not fixed:
+            if padding is None and not fixed:
                 yield _at(PADDING, event, f"{event.last} pads each batch to its longest sample")
         elif padding is None and _tokenizes(event):
             yield _at(PADDING, event, f"`{ast.unparse(event.node)[:60]}` without padding=")
@@ -169,16 +168,17 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
 
 def _tokenizes(event: Event) -> bool:
     """Return whether a call tokenizes texts for training: truncated, but not padded."""
-    if event.arg("truncation") is None or not isinstance(event.node.func, ast.Name | ast.Attribute):
-        return False
-    return "tokeniz" in ast.unparse(event.node.func).lower() and event.last not in ("from_pretrained", "decode")
+    named = "tokeniz" in ast.unparse(event.node.func).lower()
+    return named and event.arg("truncation") is not None and event.last != "from_pretrained"
 
 
 def _training(event: Event) -> bool:
     """Return whether a loader is not clearly one for evaluation."""
-    text = ast.unparse(event.node).lower()
-    around = " ".join(code.name for code in event.stack).lower()
-    return not any(word in text or word in around for word in ("test", "val", "eval", "dev"))
+    names = (ast.unparse(event.node), *(code.name for code in event.stack))
+    return not any(_HELD_OUT.search(name) for name in names)
+
+
+_HELD_OUT = re.compile("test|val|dev(?!ice)", re.I)
 
 
 def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
@@ -201,7 +201,7 @@ def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
 
 def _loaded(code: ScriptFacts) -> bool:
     """Return whether every process loads all its weights: a classifier's head would be new, and drawn by each."""
-    classes = {event.name.split(".")[-2] for event in code.ran("from_pretrained") if event.name.count(".") > 1}
+    classes = {event.name.rpartition(".")[0].rpartition(".")[2] for event in code.ran("from_pretrained")}
     models = {name for name in classes if "Model" in name}
     whole = {"AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"}
     return bool(models) and models <= whole and not code.mentions("from_config", "Linear", "Sequential", "LoraConfig")
@@ -211,23 +211,24 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
         what = ""
-        first_version = code.smp and code.imports("smdistributed.modelparallel") is not None
+        first_version = code.imports("smdistributed.modelparallel") is not None
         if first_version and any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
             partitioned = code.job is None or code.job.model_parallel
             if partitioned and not (count is not None and "dp_size" in count.tags):
                 what = "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
-        elif code.several_hosts and code.several_per_host and code.launch.launched:
+        elif code.several_hosts:
             if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
                 what = "the local rank: the same share on every host"
             elif count is not None and "gpus" in count.tags and "world" not in count.tags:
-                what = "the GPUs of one host as num_replicas"
+                # not hosts * gpus
+                what = "the GPUs of one host as num_replicas" if count.single() in (..., code.launch.gpus) else ""
         grouped = rank is not None and "dp_rank" in rank.tags  # ranks of groups, not of processes
         if not (what or grouped) and code.several and code.launch.processes is not None and count is not None:
             number = count.single()
             if isinstance(number, int) and number > 0 and number != code.launch.processes and not count.tags:
                 what = f"num_replicas={number}, but the job has {code.launch.processes} processes"
-        alone = count is None and rank is None and event.name.startswith("torch.")
-        if alone and code.several and code.horovod and code.group is None and not any(code.roles("group")):
+        asks = (count is None or rank is None) and event.name.startswith("torch.")
+        if asks and code.several and code.horovod and code.group is None and not any(code.roles("group")):
             what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
         elif not what and (count is None or _whole(count, code.launch.processes)) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
@@ -294,8 +295,8 @@ def _streams_all(code: ScriptFacts) -> bool:
                 if not any(ast.unparse(base).endswith("IterableDataset") for base in node.bases):
                     continue
                 found = True
-                names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-                names += [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr not in _WORKER]
+                names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+                names += [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)]
                 if not any(isinstance(n, ast.FunctionDef) and n.name == "__iter__" for n in node.body):
                     return False
                 if any(_SHARE.search(name) for name in names):
@@ -305,9 +306,6 @@ def _streams_all(code: ScriptFacts) -> bool:
     return found
 
 
-_WORKER = ("get_worker_info", "worker_info")
-
-
 def _epochs(code: ScriptFacts) -> bool:
     """Return whether the data is read more than once: backward is in a loop inside a loop, or that cannot be seen."""
     steps = [e for e in code.ran("backward") if not e.detached]
@@ -315,7 +313,7 @@ def _epochs(code: ScriptFacts) -> bool:
 
 
 def _divides(event: Event) -> bool:
-    sampler = event.arg("sampler", 3) or event.arg("batch_sampler", 4)
+    sampler = event.arg("sampler", 3)
     if sampler is not None:
         made = {name.rpartition(".")[2] for name in sampler.made}
         return not (sampler.single() is None or (made and made <= {"RandomSampler", "SequentialSampler"}))
