@@ -134,9 +134,8 @@ def _repeats(code: ScriptFacts, step: Event, loops: tuple[ast.AST, ...]) -> bool
 
 
 def _counted(guards: tuple[Guard, ...]) -> list[Guard]:
-    """Return the conditions that count batches: ``(i + 1) % accumulation == 0``."""
-    kinds = ast.Compare | ast.BoolOp
-    return [guard for guard in guards if isinstance(guard.node, kinds) and "%" in ast.unparse(guard.node)]
+    """Return the conditions that count batches: ``(i + 1) % accumulation == 0``, ``not i % accumulation``."""
+    return [guard for guard in guards if "%" in ast.unparse(guard.node)]
 
 
 def _also_without(update: Event, step: Event) -> bool:
@@ -159,10 +158,11 @@ def _is_scaler(call: Call) -> bool:
 
 def _after(first: Call, second: Call) -> bool:
     """``second`` follows ``first`` in the text and both run in one pass."""
-    place = (first.node.end_lineno or first.line, first.node.end_col_offset or 0)
-    return place <= (second.node.end_lineno or second.line, second.node.end_col_offset or 0) and same_path(
-        first, second
-    )
+    return _end(first) <= _end(second) and same_path(first, second)
+
+
+def _end(call: Call) -> tuple[int, int]:
+    return call.node.end_lineno or 0, call.node.end_col_offset or 0
 
 
 def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
         if scaled and not any(same_path(step, s) for s in scaler_steps) and not right:
             yield at(PLAIN_STEP, step, f"{step.receiver or 'xm'}.{step.last}(…) after scaler.scale(…).backward()")
     for step in scaler_steps:
-        if not code.mentions("update") or not any(c.last == "update" and _is_scaler(c) for c in code.calls):
+        if not any(c.last == "update" and _is_scaler(c) for c in code.calls):
             yield at(NO_UPDATE, step, f"{step.receiver}.step without {step.receiver}.update")
         earlier = [b for b in backwards if _after(b, step)]
         if earlier and not any(c.last == "scale" and _is_scaler(c) for c in code.calls):
@@ -220,8 +220,7 @@ def _xla(
 ) -> Iterator[Finding]:
     users = [*unscales, *(c for c in calls if c.last in CLIPS), *steps]
     for reduce in (c for c in calls if c.last in REDUCES and not c.name.startswith("torch.distributed")):
-        about = ast.unparse(reduce.node)
-        if reduce.last == "all_reduce" and "grad" not in about:
+        if "grad" not in ast.unparse(reduce.node):
             continue
         begun = [b for b in backwards if _after(b, reduce)]
         late = [u for u in users if begun and _after(begun[-1], u) and _after(u, reduce)]

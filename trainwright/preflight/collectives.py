@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import OF_RANK, Event, Guard
+from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, qualified
@@ -79,13 +79,10 @@ def collective(event: Event) -> str:
     if event.role == "collective":
         if event.name.startswith("torch_xla") and event.last == "save" and event.arg("master_only") is not None:
             return ""
-        owned = "modelparallel" in event.name or "lightning" in event.name
-        if event.last in ("save_checkpoint", "resume_from_checkpoint") and not owned:
-            return ""
         return f"{event.name.rpartition('.')[0].rpartition('.')[2] or '?'}.{event.last}"
     if (DDP.search(event.name) or FSDP.search(event.name)) and not event.name.startswith("script."):
         return f"{event.last}(…)"
-    if event.role == "group" and event.last == "init_process_group":
+    if event.role == "group":
         return event.last
     receiver = event.receiver.tags if event.receiver is not None else frozenset()
     if event.name.startswith(("horovod.", "smdistributed.dataparallel.")) and event.last in _HVD_CALLBACKS:
@@ -144,14 +141,12 @@ def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
     """
     for other in code.ran(event.last):
         match = other.by_rank
-        if other is event or match is None or other.module is not event.module:
-            continue
-        if _function(other) is not _function(event):
+        if match is None or _function(other) is not _function(event):
             continue
         opposite = {guard.kind, match.kind} in ({"one", "others"}, {"host", "others"})
         if opposite or (match.node is guard.node and match.side is not guard.side):
             return True
-        if guard.kind == "ranks" and match.kind in OF_RANK and match.node is not guard.node:
+        if guard.kind == "ranks" and match.node is not guard.node:
             return True
     return False
 
