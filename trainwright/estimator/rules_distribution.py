@@ -208,7 +208,7 @@ def _old_container(subject: Subject) -> Iterator[Finding]:
             f"AWS's container has {what}; torch_distributed needs 1.13.1", path="distribution.torch_distributed"
         )
     first = FIRST_WITH_GROUPS[image.family]
-    if len(subject.job.instance_groups) > 1 and has[:2] < first:
+    if len(subject.job.instance_groups) > 1 and has < first:
         needs = ".".join(map(str, first))
         yield OLD_CONTAINER.finding(f"AWS's container has {what}; instance groups need {needs}", path="instance_groups")
 
@@ -216,7 +216,7 @@ def _old_container(subject: Subject) -> Iterator[Finding]:
 def _tensorflow(subject: Subject) -> Iterator[Finding]:
     requested = "multi_worker_mirrored_strategy" in subject.job.distribution
     image = subject.image
-    if requested and image and image.family == "tensorflow" and version_key(image.version)[:2] < (2, 9):
+    if requested and image and image.family == "tensorflow" and version_key(image.version) < (2, 9):
         where = "distribution.multi_worker_mirrored_strategy"
         yield MWMS.finding(f"the image has TensorFlow {image.version}", path=where)
 
@@ -247,16 +247,17 @@ def _together(given: Mapping[str, Any], hosts: int) -> Iterator[Finding]:
         yield EXACTLY_ONE.finding(f"smdistributed has {both}", path="distribution.smdistributed")
     torchrun, mpi = enabled(given, "torch_distributed"), enabled(given, "mpi")
     smddp = enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
+    named = "smdistributed" if "smdistributed" in given else "pytorchddp"
     # On a single host no parameter server is started (TW214), so the other one is not dropped.
     servers = enabled(given, "parameter_server") and hosts > 1
     mirrored = enabled(given, "multi_worker_mirrored_strategy")
     for a, b, names, winner, path in (
         (mirrored, mpi, "multi_worker_mirrored_strategy and mpi", "the container takes the strategy", "mpi"),
         (servers, mpi, "parameter_server and mpi", "the container takes parameter_server", "mpi"),
-        (servers, smddp, "parameter_server and dataparallel", "the container takes it", "smdistributed"),
+        (servers, smddp, "parameter_server and dataparallel", "the container takes it", named),
         (torchrun, mpi, "torch_distributed and mpi", "the SDK drops mpi", "mpi"),
-        (mpi, smddp, "mpi and smdistributed.dataparallel", "the container takes mpi", "smdistributed"),
-        (torchrun, smddp, "torch_distributed and dataparallel", "the container takes torchrun", "smdistributed"),
+        (mpi, smddp, "mpi and smdistributed.dataparallel", "the container takes mpi", named),
+        (torchrun, smddp, "torch_distributed and dataparallel", "the container takes torchrun", named),
     ):
         if a and b:
             yield TOGETHER.finding(f"{names} are both enabled, and {winner} silently", path=f"distribution.{path}")
@@ -274,9 +275,8 @@ def _groups(subject: Subject) -> Iterator[Finding]:
     job, path = subject.job, "distribution.instance_groups"
     names = [group.name for group in job.instance_groups]
     given = job.distribution
-    strategy = [name for name in given if name != "instance_groups" and name in STRATEGIES]
     if "instance_groups" not in given:
-        if len(names) > 1 and strategy:
+        if len(names) > 1 and given.keys() & STRATEGIES.keys():
             yield GROUPS.finding(f"the job has {len(names)} groups, but distribution names none of them", path=path)
         return
     listed = [name for name in subject.listed_groups if isinstance(name, str)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from trainwright.catalog.image_line import BASE, version_key
@@ -163,7 +163,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     where = "plan" if subject.image.origin == "plan" else "image"
     if subject.image.components is not None:
-        yield from _components(subject, subject.image, where)
+        yield from _components(subject, subject.image, subject.image.components, where)
     yield from _code(subject, subject.image)
     on_gpus = subject.launcher == "smddp" or bool(subject.smp_parameters) or _torchrun_alone(subject)
     for path, kind, _ in subject.instances:
@@ -183,7 +183,7 @@ def _address(subject: Subject) -> Iterator[Finding]:
     elif job.image and (wrong := _not_of_ecr(job.image, own=_in_vpc(subject))):
         more = ", or `registry: {access_mode: Vpc}` for a registry in the job's VPC" if ".ecr" not in job.image else ""
         yield NOT_IN_ECR.finding(wrong, path="image", remedy=f"./invoke push --image {job.image}{more}")
-    elif job.image and found is None and not (_in_vpc(subject) and _host_of(job.image)):
+    elif job.image and found is None and not _host_of(job.image):
         more = ", or name the registry's host in the address: registry.example.com/team/training:1"
         # A job that is only checked may use a local image.
         yield NOT_IN_ECR.finding(
@@ -230,10 +230,10 @@ def _not_of_ecr(image: str, *, own: bool) -> str | None:
     return None
 
 
-def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Finding]:
+def _components(subject: Subject, image: ImageFacts, components: Mapping[str, str], where: str) -> Iterator[Finding]:
     launcher = subject.launcher
     if subject.cluster is None and image.has(CLUSTER):
-        place = str((image.components or {})[CLUSTER]).partition("(")[2].rstrip(")")
+        place = components[CLUSTER].partition("(")[2].rstrip(")")
         yield NO_LAUNCHER.finding(
             f"SageMaker starts every job by `train`, and the image is for {place}",
             path=where,
@@ -244,7 +244,7 @@ def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Fin
     needs = list((NEEDS_3 if subject.sdk == 3 or subject.cluster else NEEDS).get(launcher, ()))
     if enabled(subject.job.distribution, "smdistributed", "modelparallel"):
         needs.append("smdistributed-modelparallel")
-        there = (image.components or {}).get("smdistributed-modelparallel", "")
+        there = components.get("smdistributed-modelparallel", "")
         if image.family == "tensorflow" and not there.endswith(f"({BASE})"):
             yield NO_LAUNCHER.finding(
                 "custom images can contain the model parallel library for PyTorch only", path=where

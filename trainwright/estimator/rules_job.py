@@ -219,7 +219,7 @@ def _code(subject: Subject) -> Iterator[Finding]:
             yield ENTRY_NAME.finding("source_dir in S3 must be a .tar.gz archive", path="source_dir")
         return
     folder = subject.folder if source is None else subject.folder / source
-    if source is not None and not folder.is_dir():
+    if not folder.is_dir():
         yield ENTRY_MISSING.finding(f"folder {folder} not found", path="source_dir")
     elif not (folder / entry).is_file():
         names = [path.name for path in folder.glob("*") if path.is_file()]
@@ -258,7 +258,7 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         "smdistributed",
         "instance_groups",
     }
-    if subject.launcher == "process" and not subject.compiler and not started and not job.instance_groups:
+    if not subject.compiler and not started and not job.instance_groups:
         several = subject.hosts > 1 or (subject.gpus or 0) > 1
         if several and subject.instances:
             kind = subject.instances[0][1]
@@ -307,7 +307,7 @@ def _parameters(subject: Subject) -> Iterator[Finding]:
 def _environment(subject: Subject) -> Iterator[Finding]:
     environment = subject.job.environment
     level = environment.get("SAGEMAKER_CONTAINER_LOG_LEVEL")
-    if level is not None and not level.lstrip("-").isdigit():
+    if level is not None and not re.fullmatch(r"[+-]?[0-9]+", level):
         yield ENVIRONMENT.finding(
             f"SAGEMAKER_CONTAINER_LOG_LEVEL={level}: the toolkit expects a number and fails",
             path="environment.SAGEMAKER_CONTAINER_LOG_LEVEL",

@@ -132,7 +132,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for path in _OPTIONS:
         *table, key = path.split(".")
         text = part(subject.job.distribution, *table).get(key)
-        if isinstance(text, str) and text:
+        if isinstance(text, str):
             options[f"distribution.{path}"] = text.split()
             more = subject.sdk == 3 or not path.startswith("mpi")
             yield from _words(
@@ -181,8 +181,8 @@ def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...], slots: int
         elif keys.count(key) > 1:
             yield REPEATED.finding(f"{key} is given {keys.count(key)} times", path=path, remedy="Keep one of them.")
     for n, word in enumerate(words):
-        name, behind = (*words[n + 1 : n + 3], "-", "-")[:2]
-        if word == "-x" and not quoted and (name.startswith("-") or not behind.startswith("-")):
+        options = [each.startswith("-") for each in words[n + 1 : n + 3]]
+        if word == "-x" and not quoted and options not in ([False], [False, True]):
             shown = " ".join(words[n : n + 3])
             yield NOT_EXPORTED.finding(f"{shown!r} does not name one variable", path=path)
         if word in _COUNTS:

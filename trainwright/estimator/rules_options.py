@@ -104,7 +104,7 @@ def _grouped(subject: Subject) -> Iterator[Finding]:
         if isinstance(made, Channel):
             having[bool(made.instance_groups)].append(name)
     # The code of an isolated job is a channel too, to which SDK 2 gives no groups.
-    if having[True] and subject.sdk == 2 and subject.job.network_isolation and subject.job.entry_point:
+    if subject.sdk == 2 and subject.job.network_isolation and subject.job.entry_point:
         having[False].append("code")
     if having[True] and having[False]:
         yield EXCLUDED.finding(

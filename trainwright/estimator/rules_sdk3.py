@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
-from trainwright.estimator.subject import Subject, enabled
+from trainwright.estimator.subject import Subject
 from trainwright.sagemaker import sdk3
 
 TRAINER = "sagemaker-train 1.27.0, model_trainer.py"
@@ -67,8 +67,6 @@ def check(subject: Subject) -> Iterator[Finding]:
     except RequestError as error:
         yield NO_DRIVER.finding(error.message, path="distribution")
         return
-    if enabled(job.distribution, "smdistributed", "modelparallel") and driver.kind == "MPI":
-        yield NO_DRIVER.finding("version 1 of the model parallel library uses MPI", path="distribution.smdistributed")
     if driver.kind == "MPI" and subject.hosts > 1 and subject.world is not None:
         yield RANKS.finding(f"-np {subject.world} is added", path="distribution.mpi")
 

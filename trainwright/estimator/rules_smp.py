@@ -196,11 +196,11 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
         if of_name is None:
             if not name.startswith("_"):
                 hint = did_you_mean(name, known)
-                if not second and name in SECOND:
+                if name in SECOND:
                     yield TOO_NEW.finding(f"{name} needs version 2; the image has {version or 'version 1'}", path=path)
                     continue
                 # Of a name like no other it may be that the library has it and nobody documented it.
-                certain = (second and name in PARAMETERS) or any(_alike(name, each) for each in nearest(name, known))
+                certain = name in PARAMETERS or any(_alike(name, each) for each in nearest(name, known))
                 yield UNKNOWN.finding(
                     f"the library (version {2 if second else 1}) has no {name!r}. {hint}",
                     path=path,
@@ -215,14 +215,12 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
                 path=path,
                 severity="error" if replicas else "warning",
             )
-        if not second and version and of_name.until and version_key(version) >= version_key(of_name.until):
+        if version and of_name.until and version_key(version) >= version_key(of_name.until):
             yield UNKNOWN.finding(
                 f"{name} is gone from {of_name.until} on; the image has {version}", path=path, severity="warning"
             )
-        renamed = name in ("partitions", "pipeline_parallel_degree")
-        if second or version is None or renamed:
-            continue
-        if version_key(version) < version_key(of_name.since):
+        renamed = name == "pipeline_parallel_degree"
+        if version and not renamed and version_key(version) < version_key(of_name.since):
             yield TOO_NEW.finding(f"{name} needs {of_name.since}; the image has {version}", path=path)
     if second or version is None or framework == "tensorflow":
         return
