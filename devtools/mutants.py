@@ -64,7 +64,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     **{
         f"estimator/rules_{name}": tuple(
             f"estimator/test_{test}.py"
-            for test in ("rules", "distribution_rules", "good_jobs", "neighbours", "remedies")
+            for test in (
+                *("rules", "distribution_rules", "good_jobs", "neighbours", "remedies"),
+                *("severities", "edges", "cluster_rules", "exact"),
+            )
         )
         for name in ("compiler", "distribution", "image", "job", "launch", "options", "sdk3", "smp")
     },

@@ -100,6 +100,14 @@ def test_another_registry_is_an_error_even_in_a_job_that_is_only_checked(tmp_pat
     }
 
 
+@pytest.mark.parametrize("address", ["training:1", "team/training:1", "localhost:5000/team/training:1"])
+def test_a_local_image_is_a_note_in_a_job_that_is_only_checked(tmp_path, address):
+    for generates, severity in ((False, "note"), (True, "error")):
+        job = Job(image=address, instance_type="ml.g5.2xlarge")
+        told = [each for each in check(Subject(job, image(), 2, tmp_path, generates)) if each.code == "TW241"]
+        assert [each.severity for each in told] == [severity]
+
+
 def test_a_grid_with_a_range_has_one_finding_and_that_is_about_the_range(folder):
     errors = [each for each in found(folder, tuned(strategy="Grid"), image()) if each.severity == "error"]
     assert [(each.code, each.path) for each in errors] == [("TW216", "tuner.ranges.lr")]
