@@ -89,7 +89,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         )
     },
     "build/context": (
-        *("build/test_context.py", "plan/test_plan_lock.py", "user/test_files.py"),
+        *("build/test_context.py", "plan/test_plan_lock.py", "plan/test_user_parts.py", "user/test_files.py"),
         *("sources/test_gather.py", "sources/test_locations.py"),
     ),
     "user/files": (),

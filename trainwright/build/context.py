@@ -33,7 +33,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
         RequestError: the folder holds something else.
         BuildFailed: the disk is full.
     """
-    claim(folder, "context", named or str(folder))
+    named = named or str(folder)
+    claim(folder, "context", named)
     plan = inputs.plan
     files = _folders(inputs, say)
     files |= {"Dockerfile": render_dockerfile(plan, inputs.catalog), **tool_files()}
@@ -68,7 +69,7 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
         folder,
         files,
         kind="context",
-        named=named or str(folder),
+        named=named,
         directories=["apt", *archives, *(f"wheels/{name}" for name in packages)],
         last="Dockerfile",
     )
@@ -118,14 +119,14 @@ def _requirements(name: str, packages: Sequence[Input], index: str | None) -> di
             )
     sources = [package.source for package in packages]
     head = ""
-    if index and not all(s.file in local for s in sources if "+" in (s.package or "")):
+    if index and not all(s.file in local for s in sources if "+" in str(s.package)):
         # A local version (2.13.0+cpu) is only on the framework's own index.
         head = f"--extra-index-url {index}\n"
 
     def text(chosen: Iterable[PlannedSource]) -> str:
         return head + "".join(f"{_exactly(s)} --hash=sha256:{s.sha256}\n" for s in chosen)
 
-    wheels = [s for s in sources if (s.file or "").endswith(".whl")]
+    wheels = [s for s in sources if str(s.file).endswith(".whl")]
     sdists = [s for s in sources if s not in wheels]
     files: dict[str, str | Path] = {f"requirements/{name}.txt": text(wheels)}
     if sdists:
@@ -135,4 +136,4 @@ def _requirements(name: str, packages: Sequence[Input], index: str | None) -> di
 
 def _exactly(source: PlannedSource) -> str:
     """A requirement for this very version: uv takes ``torch==2.13.0`` for 2.13.0+cpu where both are on offer."""
-    return (source.package or "").replace("==", "===", 1)
+    return str(source.package).replace("==", "===", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 from dataclasses import replace
@@ -11,7 +12,8 @@ import pytest
 
 from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
-from trainwright.core.errors import RequestError
+from trainwright.core import owned
+from trainwright.core.errors import BuildFailed, RequestError
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import LockedSystemPackage
 from trainwright.plan.request import make_request
@@ -149,6 +151,66 @@ def test_a_folder_of_the_user_is_left_alone_and_named_as_on_the_command_line(tmp
             write_context(inputs, mine, say=lambda _: None, named=named)
         assert refused.value.message.startswith(shown)
     assert [path.name for path in mine.iterdir()] == ["diary"]
+
+
+def test_a_context_that_was_cut_short_has_no_dockerfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What builds it could not tell that the rest of it is from another day."""
+    inputs, folder = gather(plan_of(cuda="cpu"), CATALOG, Site()), tmp_path / "context"
+    write_context(inputs, folder, say=lambda _: None, refresh="2026-11-24")
+    written = owned.write_atomically
+
+    def cut(path: Path, text: str) -> None:
+        if path.name == "refresh":
+            raise KeyboardInterrupt
+        written(path, text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owned, "write_atomically", cut)
+        with pytest.raises(KeyboardInterrupt):
+            write_context(inputs, folder, say=lambda _: None, refresh="2026-11-25")
+    assert not (folder / "Dockerfile").exists()
+    write_context(inputs, folder, say=lambda _: None, refresh="2026-11-25")
+    assert (folder / "Dockerfile").is_file()
+
+
+def test_a_full_disk_is_named_as_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    inputs = gather(plan_of(cuda="cpu"), CATALOG, Site())
+    monkeypatch.setattr(owned, "write_atomically", full)
+    for named, shown in (("", str(tmp_path / "new")), ("--output new", "--output new")):
+        with pytest.raises(BuildFailed) as failed:
+            write_context(inputs, tmp_path / "new", say=lambda _: None, named=named)
+        assert failed.value.message.startswith(f"{shown}: the disk is full")
+
+
+@pytest.mark.parametrize("names", [["train.py"], ["train.py", "more.py"]], ids=len)
+def test_how_much_code_goes_into_the_image_is_told(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / name).write_text("1\n")
+    said: list[str] = []
+    plan = plan_of(cuda="cpu", code=str(tmp_path / "src"), entry_point="train.py")
+    write_context(gather(plan, CATALOG, Site()), tmp_path / "context", say=said.append)
+    much = "1 file, 2 B" if len(names) == 1 else "2 files, 4 B"
+    assert said == [f"{tmp_path / 'src'}: {much} go into /opt/ml/code"]
+
+
+def test_what_apt_may_take_is_pinned_where_there_is_apt(tmp_path: Path) -> None:
+    """Amazon Linux has dnf, which reads no preferences."""
+    package = LockedSystemPackage(
+        name="gcc", version="1-2", architecture="amd64", sha256=SHA, size=1, stages=("toolchain",)
+    )
+    for cuda, system, names in (
+        ("cpu", (package,), {"preferences", "pins"}),
+        ("cpu", None, set()),
+        ("cu133", (package,), set()),
+    ):
+        plan = plan_of(cuda=cuda)
+        inputs = replace(gather(plan, CATALOG, Site()), lock=new_lock(plan, "").replace(system=system))
+        write_context(inputs, tmp_path / "context", say=lambda _: None)
+        assert {path.name for path in (tmp_path / "context/apt").iterdir()} == names
 
 
 @pytest.mark.parametrize("words", [{"cuda": "cpu"}, {"cuda": "cu124"}, {"cuda": "cu113", "version": "1.10.2"}])

@@ -248,14 +248,12 @@ MODEL_PARALLEL: list[Row] = [
     ("TW225", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND_OF_AWS, 2, []),
     ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), None, 2, []),
     *(
-        ("TW226", dist(smp(**degree, auto_partition=False, default_partition=number)), image(), 2, told)
+        ("TW226", dist(smp(None, **{degree: 2}, auto_partition=False, default_partition=number)), image(), 2, told)
         for degree, number, told in (
-            ({"pipeline_parallel_degree": 2}, 1, []),
-            ({"pipeline_parallel_degree": 2}, 2, [f"{SMP}.default_partition: error"]),
-            ({"pipeline_parallel_degree": 2}, -1, [f"{SMP}.default_partition: error"]),
-            ({"pipeline_parallel_degree": 2}, "0", [f"{SMP}.default_partition: error"]),
-            ({"partitions": 2}, 1, []),
-            ({"microbatches": 4}, 1, [f"{SMP}.default_partition: error"]),  # a single part
+            ("pipeline_parallel_degree", 1, []),
+            *(("pipeline_parallel_degree", wrong, [f"{SMP}.default_partition: error"]) for wrong in (2, -1, "0")),
+            ("partitions", 1, []),
+            ("microbatches", 1, [f"{SMP}.default_partition: error"]),  # of a single part
         )
     ),
     ("TW226", dist(smp(partitions=2, ddp_dist_backend="nccl")), image(), 2, [f"{SMP}.ddp_dist_backend: error"]),
