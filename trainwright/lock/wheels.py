@@ -300,7 +300,7 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
 
 def file_name(entry: Mapping[str, Any]) -> str:
     """The name of a file in a ``pylock.toml``, which has its URL or path."""
-    return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rsplit("/", 1)[-1]))
+    return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rpartition("/")[2]))
 
 
 def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
@@ -356,5 +356,4 @@ def _ask_sizes(found: Mapping[str, dict[str, Any]], site: Site) -> None:
         facts["size"] = size if isinstance(size, int) else None
 
     with ThreadPoolExecutor(8) as pool:
-        wanted = [f for f in found.values() if f["size"] is None and urlsplit(f["address"]).scheme in {"http", "https"}]
-        list(pool.map(ask, wanted))
+        list(pool.map(ask, [facts for facts in found.values() if facts["size"] is None]))

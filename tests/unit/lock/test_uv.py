@@ -100,7 +100,9 @@ def test_the_resolver_s_words_become_a_failure(
         resolve_lock(ROOTS)
     assert "hunter2" not in str(failure.value)
     assert len(str(failure.value)) < 1000
-    assert getattr(failure.value, "remedy", "")
+    remedy = getattr(failure.value, "remedy", "")
+    assert remedy
+    assert ("Install uv" in remedy) == ("No module named uv" in words)
     if isinstance(failure.value, Conflict):
         (row,) = failure.value.details["rows"]
         assert row["constraint"] == "Python packages of the line"

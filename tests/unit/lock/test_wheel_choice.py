@@ -43,6 +43,29 @@ def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> 
     assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
 
 
+BEST = "a-1-cp311-cp311-manylinux_2_28_x86_64.whl"
+AS_GOOD = "a-1-cp311-cp311-manylinux_2_28_x86_64.manylinux_2_5_x86_64.whl"
+OLDER = "a-1-cp311-cp311-manylinux_2_17_x86_64.whl"
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"),
+    [
+        # A wheel is as good as the best of its tags (pip's rule).
+        ([{"url": f"https://h.example/{file}"} for file in (OLDER, AS_GOOD)], AS_GOOD),
+        # Two indexes have the same file.
+        ([{"url": f"https://{host}.example/{BEST}"} for host in ("h", "i")], BEST),
+        # PEP 751: a name of its own goes before that in the address.
+        ([{"name": BEST, "url": "https://h.example/get?file=7"}, {"path": f"wheels/{OLDER}"}], BEST),
+    ],
+    ids=["tags", "twice", "named"],
+)
+def test_of_several_wheels(offered: list[dict[str, str]], chosen: str) -> None:
+    package = {"name": "a", "version": "1", "wheels": offered}
+    found = resolver._best_file(package, resolver._tag_ranks("3.11", locking.PLATFORM))
+    assert resolver.file_name(found) == chosen
+
+
 @pytest.mark.parametrize(
     ("python", "fits"),
     [("3.6", ["cp36-cp36m"]), ("3.7", ["cp37-cp37m"]), ("3.8", ["cp38-cp38"]), ("3.13", ["cp313-cp313"])],

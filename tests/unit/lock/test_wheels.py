@@ -13,13 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.loopback import Loopback
-from tests.support.uv_answers import FILES, PACKAGES, ROOTS, SECRET_INDEX, SHA, FakeTools, Install
+from tests.support.uv_answers import (
+    FILES,
+    GRAPH,
+    PACKAGES,
+    ROOTS,
+    SECRET_INDEX,
+    SHA,
+    FakeTools,
+    Install,
+    pylock,
+    wheel,
+)
 from trainwright.catalog.image_line import Selection
 from trainwright.core.errors import Conflict, RequestError, SourceError
 from trainwright.core.records import parse_record
 from trainwright.lock import wheels as resolver
 from trainwright.lock.wheels import lock_line, resolve_lock
-from trainwright.site.site import Site
+from trainwright.site.site import Proxies, Site
 
 
 def test_an_index_that_states_no_checksum_is_refused(install: Install) -> None:
@@ -49,6 +60,22 @@ def test_one_resolution_gives_files_and_closures_and_no_address(install: Install
     assert len(tools.uv) == 2
     assert tools.inputs["constraints.txt"] == "nvidia-nvjitlink==13.0.88\n"
     assert "torch===2.13.0\n" in tools.inputs["pins.txt"]
+    assert tools.inputs["pytorch.in"] == "torch==2.13.0\nnumpy==2.4.6\n"
+
+
+def test_a_package_that_another_one_needs_for_an_extra_belongs_to_its_component(install: Install) -> None:
+    install(FakeTools(graph=GRAPH.replace("via scipy, -r pytorch.in", "via scipy[array], -r pytorch.in")))
+    (numpy,) = [p for p in resolve_lock(ROOTS).packages if p.name == "numpy"]
+    assert numpy.components == ("pytorch", "toolkit")
+
+
+def test_the_size_that_an_index_omits_is_asked_of_its_server(install: Install, server: Loopback) -> None:
+    file = "torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    far = "http://far.invalid"  # which only the site's proxy reaches
+    server.pages = {f"/{file}": b"12345", f"{far}/{file}": b"12345"}
+    for site, base in ((None, server.url), (Site(proxies=Proxies(http=server.url)), far)):
+        install(FakeTools(files=FILES.replace(wheel(file), wheel(file, base=base).replace("size = 7, ", ""))))
+        assert {p.name: p.size for p in resolve_lock(ROOTS, site=site).packages if p.size != 7} == {"torch": 5}
 
 
 def test_uv_believes_what_a_line_says_about_source_packages(tmp_path: Path) -> None:
@@ -77,10 +104,12 @@ def test_uv_believes_what_a_line_says_about_source_packages(tmp_path: Path) -> N
 
 def test_what_options_say_about_source_packages_reaches_uv(install: Install) -> None:
     tools = install(FakeTools())
-    entry = {"packages": ["torch==2.13.0"], "needs": {"retrying": ["six>=1.7", "scipy"]}}
+    entry = {"packages": ["torch==2.13.0"], "needs": {"retrying": ["six>=1.7", "scipy"], "apex": []}}
     lock_line({"components": PACKAGES, "options": {"more": entry}, "base": "debian-12"})
-    (told,) = tomllib.loads(tools.inputs["uv.toml"])["dependency-metadata"]
-    assert told == {"name": "retrying", "requires-dist": ["six>=1.7", "scipy"]}
+    assert tomllib.loads(tools.inputs["uv.toml"])["dependency-metadata"] == [
+        {"name": "retrying", "requires-dist": ["six>=1.7", "scipy"]},
+        {"name": "apex", "requires-dist": []},
+    ]
 
 
 def test_sizes_that_an_index_omits_are_asked_of_the_server(server: Loopback) -> None:
@@ -109,9 +138,18 @@ def test_a_line_that_takes_all_from_its_base_locks_nothing(install: Install) -> 
     assert tools.calls == []
 
 
-def test_a_package_that_changed_between_the_questions_is_seen(install: Install) -> None:
-    install(FakeTools(files=FILES.replace('version = "1.17.1"', 'version = "1.17.2"')))
-    with pytest.raises(SourceError, match=r"changed while it was read: scipy$"):
+@pytest.mark.parametrize(
+    ("files", "names"),
+    [
+        (FILES.replace('version = "1.17.1"', 'version = "1.17.2"'), "scipy"),
+        (FILES + pylock({"six": ("1.17.0", [], "six-1.17.0.tar.gz")}).partition("uv")[2].lstrip('"'), "six"),
+        (FILES.replace('name = "retrying"', 'name = "retried"'), "retried, retrying"),
+    ],
+    ids=["another version", "one more", "another name"],
+)
+def test_a_package_that_changed_between_the_questions_is_seen(install: Install, files: str, names: str) -> None:
+    install(FakeTools(files=files))
+    with pytest.raises(SourceError, match=rf"changed while it was read: {names}$"):
         resolve_lock(ROOTS)
 
 
@@ -125,10 +163,16 @@ def test_a_file_in_a_folder_needs_no_index_for_its_checksum(install: Install, tm
         '[[packages]]\nname = "torch"\nversion = "2.13.0+cpu"\n'
         + f'wheels = [{{ {key} = "{address}", hashes = {{}} }}]\n'
     )
+    stated = files.replace("hashes = {}", f'hashes = {{ sha256 = "{SHA}" }}')
     install(FakeTools(graph="torch==2.13.0+cpu  # via -r pytorch.in\n", files=files))
     (torch,) = resolve_lock({"pytorch": ["torch==2.13.0+cpu"]}).packages
     assert (torch.file, torch.size, torch.version) == (file.name, 5, "2.13.0+cpu")
     assert torch.sha256 == hashlib.sha256(b"wheel").hexdigest()
+    # What the index states is what the download is held to.
+    install(FakeTools(graph="torch==2.13.0+cpu  # via -r pytorch.in\n", files=stated))
+    assert [p.sha256 for p in resolve_lock({"pytorch": ["torch==2.13.0+cpu"]}).packages] == [SHA]
+    file.unlink()  # uv read it a moment ago
+    assert [p.size for p in resolve_lock({"pytorch": ["torch==2.13.0+cpu"]}).packages] == [None]
 
 
 def test_the_line_s_own_index_is_asked_only_after_a_conflict(install: Install) -> None:
