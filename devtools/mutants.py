@@ -92,7 +92,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         *("build/test_context.py", "plan/test_plan_lock.py", "plan/test_user_parts.py", "user/test_files.py"),
         *("sources/test_gather.py", "sources/test_locations.py"),
     ),
-    "user/files": (),
+    "user/files": ("user/test_files.py", "user/test_chosen_files.py"),
 }
 # Of the rules of preflight about half of the faults are seen: good scripts that come near to a mistake are missing.
 SAMPLED = [name for name in MODULES if not name.startswith("preflight/")]

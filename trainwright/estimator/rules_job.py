@@ -258,10 +258,9 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         "smdistributed",
         "instance_groups",
     }
-    if not subject.compiler and not started and not job.instance_groups:
-        several = subject.hosts > 1 or (subject.gpus or 0) > 1
-        if several and subject.instances:
-            kind = subject.instances[0][1]
+    if subject.instances and not subject.compiler and not started and not job.instance_groups:
+        kind = subject.instances[0][1]
+        if subject.hosts > 1 or kind.gpus > 1:
             yield ONE_PROCESS.finding(
                 f"{subject.hosts} x {kind.name} with {kind.gpus} GPU{'s' * (kind.gpus != 1)} each", path="distribution"
             )

@@ -134,7 +134,8 @@ def make_user_files(
         # Of other files, only what is taken from them enters an image.
         digest = _sha256(path) if required.plain else hashlib.sha256("\n".join(required.lines).encode()).hexdigest()
         fields |= {"requirements": path, "requirements_sha256": digest}
-    if code is not None and entry_point is not None:
+    if code is not None:
+        assert entry_point is not None, "as was checked above"
         folder = code_folder(code)
         found = code_files(folder, allow_secrets=allow_secrets)
         check_entry_point(entry_point, folder, {file.name for file in found}, code)
@@ -371,7 +372,7 @@ def _target(name: str, path: Path, root: Path, *, ignore: IgnoreRules) -> Path:
         raise _Refused(f"{name} is a link to {path.readlink()}, which cannot be opened") from None
     if not target.is_relative_to(root):
         raise _Refused(f"{name} is a link to {target}, outside of the folder")
-    if target != root and ignore.matches(target.relative_to(root).as_posix()):
+    if ignore.matches(target.relative_to(root).as_posix()):
         raise _Refused(f"{name} is a link to {target}, which {IGNORE_FILE} leaves out")
     return target
 

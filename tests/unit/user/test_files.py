@@ -166,7 +166,13 @@ def test_pipes_and_sockets(code: Path, short: Path):
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [(b"a\xff.py", "UTF-8"), (b"a\n.py", "control"), ("a\u202e.py".encode(), "control"), (b"a\x1b[31m", "control")],
+    [
+        (b"a\xff.py", "UTF-8"),
+        (b"a\xff\n.py", "UTF-8"),
+        (b"a\n.py", "control"),
+        ("a\u202e.py".encode(), "control"),
+        (b"a\x1b[31m", "control"),
+    ],
 )
 @pytest.mark.parametrize("above", [b"", b"sub/"])
 def test_names_that_a_terminal_would_not_show(code: Path, name: bytes, why: str, above: bytes):
