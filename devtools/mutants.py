@@ -74,7 +74,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "push/moving": (),
     "push/proof": ("push/test_proof.py", "push/test_gate.py"),
     "push/upload": (),
-    "sources/download": (),
+    "sources/download": ("sources/test_download.py", "sources/test_download_answers.py"),
     **{
         f"preflight/{name}": (
             *(f"preflight/{path.name}" for path in sorted((ROOT / UNIT / "preflight").glob(f"test_{name}_*.py"))),

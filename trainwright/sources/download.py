@@ -98,7 +98,7 @@ def fetch_all(
     for key, each in zip(keys, wanted, strict=True):
         once.setdefault(key, each)
     sizes = [each.size for each in once.values()]
-    total = None if None in sizes else sum(each or 0 for each in sizes)
+    total = None if None in sizes else sum(filter(None, sizes))
     transfer = Transfer(len(once), total)
     fetcher = _Fetcher(site, store, say, clock or Clock(), transfer)
     # One run at a time, so that two do not write the same part file.
@@ -181,7 +181,7 @@ class _Fetcher:
                 part.replace(path)
                 return Fetched(wanted, path, found, size, mask(url))
             wrong = found
-            part.unlink(missing_ok=True)
+            part.unlink()
             tried.append((mask(url), f"has the sha256 {found}"))
         if wanted.sha256 is None or full:
             part.unlink(missing_ok=True)  # nothing can resume from it
@@ -235,7 +235,7 @@ class _Fetcher:
                 while chunk := _chunk(answer, size):
                     size += len(chunk)
                     if size > most:
-                        part.unlink(missing_ok=True)
+                        part.unlink()
                         raise _Broken(f"sends more than {most} bytes", full=most == room)
                     write(chunk)
                     self._transfer.at(wanted, size, len(chunk))
