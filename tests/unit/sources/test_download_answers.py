@@ -138,3 +138,27 @@ def test_a_file_that_two_get_elsewhere_is_fetched_from_the_firsts_place(server: 
     wanted = [Wanted(name, FILE, (f"{server.url}/{name}",), SHA) for name in "ab"]
     assert [each.place for each in fetch_all(wanted, Site(), store, say=lambda _: None)] == [f"{server.url}/a"] * 2
     assert server.asked == ["/a"]
+
+
+def test_a_failure_stops_the_others_at_their_next_bytes(server: Loopback, store: Store) -> None:
+    sent: list[int] = []
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "10000")
+        handler.end_headers()
+        for number in range(100):
+            handler.wfile.write(b"x" * 100)
+            sent.append(number)
+            server.closing.wait(0.1)
+
+    def gone(handler: BaseHTTPRequestHandler) -> None:
+        while not sent and not server.closing.wait(0.01):
+            pass
+        handler.send_error(404)
+
+    server.pages = {"/slow": slow, "/gone": gone}
+    wanted = [Wanted(name, name, (f"{server.url}/{name}",), SHA) for name in ("gone", "slow")]
+    with pytest.raises(SourceError, match="gone: no source has gone"):
+        fetch_all(wanted, Site(), store, say=lambda _: None)
+    assert len(sent) < 100
