@@ -13,11 +13,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.loopback import Loopback
-from tests.unit.sources.test_download import FILE, GOOD, SHA, chunked, fetch, kept, part_of, refused
+from tests.support.loopback import Loopback, status
+from tests.unit.sources.test_download import (
+    FILE,
+    GOOD,
+    SHA,
+    chunked,
+    fetch,
+    kept,
+    of_size,
+    part_of,
+    ranged,
+    refused,
+)
 from trainwright.core.errors import SourceError
 from trainwright.site.site import Site
-from trainwright.sources.download import Clock, Store, Wanted, fetch_all
+from trainwright.sources.download import Clock, Wanted, fetch_all
+from trainwright.sources.locations import Store
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -30,7 +42,11 @@ def store(tmp_path: Path) -> Store:
 def answer(line: str, *headers: str, content: bytes = GOOD) -> Answer:
     """An answer as it stands in the connection."""
     head = "\r\n".join([f"HTTP/1.1 {line}", *headers, "", ""]).encode()
-    return lambda handler: handler.wfile.write(head + content) and None
+
+    def written(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(head + content)
+
+    return written
 
 
 @pytest.mark.parametrize(
@@ -87,6 +103,17 @@ def test_a_disk_that_is_full_is_not_the_fault_of_the_last_source(
     with pytest.raises(OSError, match=f"has {len(GOOD)} bytes, and the disk has room for 10; status 404") as full:
         fetch(store, f"{server.url}/t", f"{server.url}/gone")
     assert full.value.errno == errno.ENOSPC
+
+
+def test_a_folder_in_the_place_of_a_part_is_said_and_stays(server: Loopback, store: Store) -> None:
+    part = part_of(store, b"")
+    part.unlink()
+    part.mkdir()
+    server.pages = {"/t": GOOD}
+    with pytest.raises(IsADirectoryError) as refused:
+        fetch(store, f"{server.url}/t")
+    assert refused.value.filename == str(part)
+    assert part.is_dir()
 
 
 @pytest.mark.parametrize("page", [GOOD, chunked(GOOD)], ids=["length", "chunked"])
@@ -162,3 +189,21 @@ def test_a_failure_stops_the_others_at_their_next_bytes(server: Loopback, store:
     with pytest.raises(SourceError, match="gone: no source has gone"):
         fetch_all(wanted, Site(), store, say=lambda _: None)
     assert len(sent) < 100
+
+
+@pytest.mark.parametrize("size", [None, len(GOOD)])
+@pytest.mark.parametrize(("there", "page"), [(100, ranged), (len(GOOD), status(416))], ids=["begun", "whole"])
+def test_a_part_is_gone_on_with_whether_or_not_the_size_is_known(
+    server: Loopback, store: Store, size: int | None, there: int, page: Answer
+) -> None:
+    part_of(store, GOOD[:there])
+    server.pages = {"/t": page}
+    assert of_size(store, size, f"{server.url}/t").size == len(GOOD)
+    assert [each.get("Range") for each in server.headers] == [f"bytes={there}-"]
+
+
+def test_files_of_one_name_without_checksums_are_told_apart_by_their_places(server: Loopback, store: Store) -> None:
+    server.pages = {"/a": b"one", "/b": b"two"}
+    wanted = [Wanted(name, FILE, (f"{server.url}/{name}",)) for name in "ab"]
+    found = fetch_all(wanted, Site(), store, say=lambda _: None)
+    assert [each.path.read_bytes() for each in found] == [b"one", b"two"]
