@@ -111,7 +111,7 @@ def fetch_all(
         except BaseException:
             # A failure or Ctrl-C stops the others at their next bytes.
             fetcher.stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -184,11 +185,35 @@ def test_a_failure_stops_the_others_at_their_next_bytes(server: Loopback, store:
             pass
         handler.send_error(404)
 
-    server.pages = {"/slow": slow, "/gone": gone}
-    wanted = [Wanted(name, name, (f"{server.url}/{name}",), SHA) for name in ("gone", "slow")]
+    names = ["gone", *(f"slow{n}" for n in range(20))]
+    server.pages = {f"/{name}": gone if name == "gone" else slow for name in names}
+    wanted = [Wanted(name, name, (f"{server.url}/{name}",), SHA) for name in names]
     with pytest.raises(SourceError, match="gone: no source has gone"):
         fetch_all(wanted, Site(), store, say=lambda _: None)
     assert len(sent) < 100
+    assert len(server.asked) < 15, "four at a time; those that had not begun do not begin"
+
+
+@pytest.mark.parametrize(
+    ("page", "seconds", "asked"),
+    [
+        # The time between two readings of the clock is long enough to give up on the server.
+        (chunked(GOOD), 1e6, 1),
+        (answer("200 OK", "Transfer-Encoding: chunked", content=b"10\r\nabc"), 0, 3),
+    ],
+    ids=["slow", "cut"],
+)
+def test_an_answer_in_pieces_that_does_not_end(
+    server: Loopback, store: Store, page: Answer, seconds: float, asked: int
+) -> None:
+    """It states no length, so nothing else tells that bytes are missing. Only what was cut is asked for again."""
+    times = itertools.count(0.0, seconds)
+    clock = Clock(now=lambda: next(times), sleep=lambda _: None)
+    server.pages = {"/t": page}
+    with pytest.raises(SourceError, match=r"after \d+ bytes"):
+        fetch_all([Wanted("x", FILE, (f"{server.url}/t",))], Site(), store, say=lambda _: None, clock=clock)
+    assert server.asked == ["/t"] * asked
+    assert kept(store) == []
 
 
 @pytest.mark.parametrize("size", [None, len(GOOD)])

@@ -57,7 +57,9 @@ def test_of_a_project_only_what_is_taken_is_part_of_the_plan(tmp_path: Path) -> 
     assert digests == {sha256("six==1.17.0\ntoolz==1.1.0")}
     plain = tmp_path / "requirements.txt"
     plain.write_text("six==1.17.0  # why\n")
-    assert make_user_files(str(plain), None, None).requirements_sha256 == sha256("six==1.17.0  # why\n")
+    user = make_user_files(str(plain), None, None, allow_change=("numpy",))
+    assert (user.requirements, user.requirements_sha256) == (plain, sha256("six==1.17.0  # why\n"))
+    assert user.allow_change == ("numpy",)
 
 
 def test_a_requirement_from_git_is_read_again_as_it_was_planned(tmp_path: Path) -> None:
