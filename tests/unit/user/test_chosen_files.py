@@ -136,6 +136,15 @@ def test_records_and_downloads_of_this_user_are_no_code(tmp_path: Path, monkeypa
             code_files(tmp_path / own)
 
 
+def test_a_link_that_is_left_out_may_lead_anywhere(tmp_path: Path) -> None:
+    """Also where a line takes something back in, so that folders that are left out are searched."""
+    code = write(tmp_path / "code", "train.py", "data/big.csv", "data/keep.csv")
+    write(tmp_path / "outside", "a.csv")
+    (code / "more").symlink_to(tmp_path / "outside")
+    (code / ".dockerignore").write_text("data\nmore\n.dockerignore\n!data/keep.csv\n")
+    assert [file.name for file in code_files(code)] == ["data/keep.csv", "train.py"]
+
+
 def test_credentials_are_refused_unless_a_flag_allows_them(tmp_path: Path) -> None:
     write(tmp_path, "train.py", ".netrc")
     with pytest.raises(RequestError, match=r"\.netrc"):
