@@ -52,9 +52,9 @@ def test_every_cause_has_something_that_only_looks_like_it():
 NOT_QUOTED = {
     *("certificate", "channel", "cuda-803", "code-archive", "cuda-804"),
     *("driver-too-old", "efa-only", "environment-text", "exec-format", "glibcxx"),
-    *("host-unreachable", "host-unresolved", "hyperparameter-missing", "interrupted"),
+    *("host-unreachable", "host-unresolved", "hyperparameter-missing"),
     *("library", "library-boost", "log-level", "max-runtime"),
-    *("mca-twice", "mpi-library", "nccl-versions", "no-credentials"),
+    *("mca-twice", "mpi-library", "nccl-versions"),
     *("no-kernel-image", "no-tcp-network", "open-mpi-5"),
     *("script-missing", "smdistributed-launcher", "ssh-no-key"),
     *("ssh-refused", "waits-for-hosts"),
