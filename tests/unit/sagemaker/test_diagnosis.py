@@ -102,7 +102,7 @@ LINES = [
     ("OSError: [Errno 28] No space left on device", "disk-full"),
     ("CannotPullContainerError: pull image manifest has been retried", "image-refused"),
     ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "no-credentials"),
-    ("/bin/sh: smddprun: command not found", "smdistributed-launcher"),
+    ("Executable: smddprun", "smdistributed-launcher"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'torchrun'", "torchrun-missing"),
     ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15", "interrupted"),
     ("mpirun detected that one or more processes exited with non-zero status", "rank-failed"),
