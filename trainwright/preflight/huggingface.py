@@ -83,6 +83,10 @@ def _text(event: Event) -> str:
     return ast.unparse(event.node)[:60]
 
 
+# With these, backward of the loss alone gives other gradients; else its hooks reduce them as accelerator.backward does.
+_SCALES = {"mixed_precision", "gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
+
+
 def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
     made = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate")]
     if not made or not code.backwards:
@@ -108,7 +112,9 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
             yield from _gathered(code, handled, prepares[-1])
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):
-        yield _at(PLAIN_BACKWARD, plain[0], f"`{_text(plain[0])}` instead of accelerator.backward(loss)")
+        what = f"`{_text(plain[0])}` instead of accelerator.backward(loss)"
+        scales = any(_SCALES & set(e.keywords) for e in made)
+        yield at(PLAIN_BACKWARD, (plain[0].module, plain[0].node), what, severity=None if scales else "warning")
     yield from _wrapped_state(code)
     for event in code.ran("clip_grad_norm_", live=True):
         mixed = any(_says(e.arg("mixed_precision"), "fp16") for e in made)
@@ -152,10 +158,16 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
         ]
         if kind == "model":
             trained = [e.result.of for e in code.events if "optimizer" in e.result.tags]
+            parts = [v for e in code.events if any(e.result is v for v in handled) for v in _given(e)]
             there = [e for e in there if any(e.result is model for model in trained)]
+            there = [e for e in there if not any(e.result is part for part in parts)]
         if there:
             yield _at(NOT_PREPARED, there[0], f"`{_text(there[0])}` is not given to accelerator.prepare")
             return
+
+
+def _given(event: Event) -> tuple[Value, ...]:
+    return (*event.args, *event.keywords.values())
 
 
 def _own_loader(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
@@ -200,7 +212,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
         if (
             receiver is not None
             and "optimizer" in receiver.tags
-            and "deepspeed" not in receiver.tags
+            and not receiver.tags & {"deepspeed", "accelerate"}
             and event.loops
             and alone
         ):

@@ -12,6 +12,7 @@ from trainwright.preflight.known import FSDP
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import ancestors, at, enclosing_function, meant
+from trainwright.preflight.values import Value
 
 DOCS = "PyTorch's documentation of torch.optim"
 NO_ZERO = Rule(
@@ -70,6 +71,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _halved(code: ScriptFacts) -> Iterator[Finding]:
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
+    scaler = [e for e in scaler if not any(_scales_itself(v) for v in e.args)]
     halved = [e for e in code.ran("half", "to", live=True) if _of_model(e) and (e.last == "half" or _to_half(e))]
     enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
@@ -82,6 +84,12 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
         yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
     else:
         yield from _loaded_in_half(code, what)
+
+
+def _scales_itself(optimizer: Value) -> bool:
+    """Return whether an optimizer may be one that GradScaler leaves to itself (``_step_supports_amp_scaling``)."""
+    libraries = ("torch.", "apex.", "transformers.", "bitsandbytes.")
+    return any(not made.startswith(libraries) for made in optimizer.made)
 
 
 def _of_model(event: Event) -> bool:
@@ -149,6 +157,9 @@ def _stale(code: ScriptFacts) -> Iterator[Finding]:
         if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
             replaced = event.receiver
         before = made.get(id(replaced)) if replaced is not None else None
+        kept = event.arg("use_orig_params")  # FSDP leaves the parameters, and gives them its memory
+        if kept is not None and kept.may_be(True):
+            continue
         if before is not None and before.order < event.order and not event.detached:
             what = f"the optimizer of line {before.line} keeps the parameters from before {event.last}"
             yield at(STALE, (event.module, event.node), what)

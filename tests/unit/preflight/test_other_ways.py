@@ -1,0 +1,126 @@
+"""Right ways that further public scripts go, each beside the nearest mistake: the mistake is reported, the way is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import P4D, codes
+
+TORCHRUN: dict[str, Any] = {"instance_type": P4D, "distribution": {"torch_distributed": {"enabled": True}}}
+ONE: dict[str, Any] = {"instance_type": P4D}
+MPI: dict[str, Any] = {
+    "instance_type": P4D,
+    "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}},
+    "plan": {"framework": "tensorflow"},
+}
+ROLES = (
+    "import os\nimport torch\nimport torch.distributed as dist\nimport torch.distributed.rpc as rpc\n"
+    "rank = int(os.environ['RANK'])\n{start}"
+    "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for x in data:\n    model(x).sum().backward()\n    if rank == 0:\n        optimizer.step()\n        "
+    "optimizer.zero_grad()\n"
+)
+BOTH = (
+    "import deepspeed\nimport torch\nfrom accelerate import Accelerator\n"
+    "def baseline(model, optimizer, loader):\n"
+    "    model, optimizer, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config='ds.json')\n"
+    "    for x in loader:\n        model.backward(model(x).sum())\n        {step}\n"
+    "def prepared(model, optimizer, loader):\n"
+    "    accelerator = Accelerator()\n"
+    "    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n"
+    "    for x in loader:\n        accelerator.backward(model(x).sum())\n        optimizer.step()\n"
+    "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "loader = torch.utils.data.DataLoader(data)\n"
+    "baseline(model, optimizer, loader)\nprepared(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)\n"
+)
+SHARDS = (
+    "import torch\nimport torch.distributed as dist\n"
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "dist.init_process_group('nccl')\nmodel = torch.nn.Linear(2, 2)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nmodel = FSDP(model{words})\n"
+    "for x in data:\n    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+INSIDE = (
+    "import torch\nfrom accelerate import Accelerator\nfrom other import Joined\naccelerator = Accelerator()\n"
+    "control = torch.nn.Linear(2, 2)\ncontrol.to(accelerator.device)\n"
+    "optimizer = torch.optim.SGD(control.parameters(), lr=0.1)\nloader = torch.utils.data.DataLoader(data)\n"
+    "model = Joined({parts})\nmodel, optimizer, loader = accelerator.prepare(model, optimizer, loader)\n"
+    "for x in loader:\n    accelerator.backward(model(x).sum())\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+HOOKED = (
+    "import tensorflow as tf\nimport horovod.tensorflow.keras as hvd\nimport smdebug.tensorflow as smd\nhvd.init()\n"
+    "model = tf.keras.Sequential()\nplain = tf.keras.optimizers.Adadelta(1.0 * hvd.size())\n"
+    "opt = hvd.DistributedOptimizer(plain)\nhook = smd.KerasHook(out_dir='/opt/ml/output/tensors')\n"
+    "opt = hook.wrap_optimizer({given})\nmodel.compile(loss='mse', optimizer=opt)\n"
+    "model.fit(x, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])\n"
+)
+HALVED = (
+    "import torch\nfrom apex.optimizers import FusedAdam\nfrom fused_lamb_amp import FusedLAMBAMP\n"
+    "model = torch.nn.Linear(2, 2)\nmodel.half()\nscaler = torch.amp.GradScaler()\n"
+    "optimizer = {optimizer}(model.parameters())\n"
+    "for x in data:\n    scaler.scale(model(x).sum()).backward()\n    scaler.step(optimizer)\n    scaler.update()\n"
+    "    optimizer.zero_grad()\n"
+)
+GRAPH = (
+    "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "from {library} import DataLoader\ntorch.manual_seed(1)\ndist.init_process_group('nccl')\n"
+    "model = DDP(torch.nn.Linear(2, 2).cuda())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "loader = DataLoader(graph, nodes, sampler, device='cuda', batch_size=8, shuffle=True, use_ddp=True)\n"
+    "for x in loader:\n    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+# Rule, job, the way that is wrong, the way that is right; where it is done so.
+WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
+        "TW169",
+        TORCHRUN,
+        ROLES.format(start="dist.init_process_group('gloo')\n"),
+        ROLES.format(start="rpc.init_rpc(f'worker{rank}', rank=rank, world_size=8)\n"),
+    ),
+    "huggingface/accelerate, benchmarks/fp8: a baseline of DeepSpeed beside Accelerate": (
+        "TW156",
+        TORCHRUN,
+        BOTH.format(step="torch.optim.SGD(model.parameters(), lr=0.1).step()"),
+        BOTH.format(step="model.step()"),
+    ),
+    "huggingface/accelerate, benchmarks/fp8: FSDP that keeps the parameters": (
+        "TW147",
+        TORCHRUN,
+        SHARDS.format(words=""),
+        SHARDS.format(words=", use_orig_params=True"),
+    ),
+    "huggingface/diffusers, train_pixart_controlnet_hf.py: a model that is a part of the prepared one": (
+        "TW155",
+        TORCHRUN,
+        INSIDE.format(parts="None"),
+        INSIDE.format(parts="None, control"),
+    ),
+    "awslabs/sagemaker-debugger, horovod_keras_mnist.py: a wrapper around Horovod's": (
+        "TW185",
+        MPI,
+        HOOKED.format(given="plain"),
+        HOOKED.format(given="opt"),
+    ),
+    "dmlc/dgl, examples/multigpu: a loader that divides its nodes": (
+        "TW171",
+        TORCHRUN,
+        GRAPH.format(library="torch.utils.data").replace("graph, nodes, sampler, device='cuda'", "nodes").replace(
+            ", use_ddp=True", ""
+        ),
+        GRAPH.format(library="dgl.dataloading"),
+    ),
+    "NVIDIA/DeepLearningExamples, lamb_amp_opt: an optimizer that takes scaled gradients": (
+        "TW139",
+        ONE,
+        HALVED.format(optimizer="FusedAdam"),
+        HALVED.format(optimizer="FusedLAMBAMP"),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_right_way_beside_the_mistake(way: str) -> None:
+    code, job, wrong, right = WAYS[way]
+    assert code in codes(wrong, job)
+    assert code not in codes(right, job)
