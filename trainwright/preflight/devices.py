@@ -86,9 +86,9 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
 def _many(event: Event) -> bool:
     """Return whether ``device_ids`` names several GPUs."""
     ids, node = event.arg("device_ids", 1), Call(event.module, event.node, event.name).given("device_ids", 1)
-    if ids is None or node is None:
+    if ids is None:
         return False
-    ranged = re.search(r"range\([^0]*device_count|range\(\w*gpus?\w*\)", ast.unparse(node))
+    ranged = node is not None and re.search(r"range\([^0]*device_count|range\(\w*gpus?\w*\)", ast.unparse(node))
     return bool(ranged) or (ids.items is not None and len(ids.items) > 1 and "maybe-none" not in ids.tags)
 
 

@@ -64,6 +64,7 @@ CASES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
             "DDP(model, device_ids=[0, 1])",
             "DDP(model, [1, 2, 3])",
             SET + "DDP(model, [0, 1])",
+            SET + "more = {'device_ids': [0, 1]}\nDDP(model, **more)",
             f"{SET}DDP(model, device_ids=[2 * {LOCAL}, 2 * {LOCAL} + 1])",
         )
     ),
