@@ -264,7 +264,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     reads = [e for e in live if _training(e)] or live
     sharded = any((v.tags & {"sharded"}) for e in loaders for v in (*e.args, *e.keywords.values()))
     trained = code.training_loader()
-    if trained is not None and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
+    if trained in loaders and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
         given, reads = [], [trained]
     if not given and not by_name and not sharded and not _by_hand(code) and reads:
         what = "DataLoader without a DistributedSampler"

@@ -46,6 +46,7 @@ SHARES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW171", False, loaded(), SINGLE),
     ("TW171", False, loaded() + "import accelerate\n", ONE),
     ("TW171", False, DDP + "loader = DataLoader(data)\n", ONE),
+    ("TW171", False, GROUP + "from work import DataLoader\nloader = DataLoader(data)\n" + LOOP, ONE),
     ("TW171", True, GROUP + "from work import *\nloader = utils.DataLoader(data)\n" + LOOP, ONE),
     ("TW171", True, loaded("test_data"), ONE),
     *(
