@@ -119,6 +119,9 @@ def test_the_frameworks_own_index_is_asked_for_its_local_versions_unless_they_ar
     assert (tmp_path / "context/wheels/pytorch" / str(local.file)).read_bytes() == GOOD
     more = wheel("vision", "1.0+cpu", "c" * 64)
     assert listed(local, more, site=Site(find_links=(here,))).startswith(head), "one of two is here"
+    # A component without an index of its own has its local versions from the site's.
+    context(with_python(plan, "mpi4py", more), tmp_path / "context")
+    assert (tmp_path / "context/requirements/mpi4py.txt").read_text().startswith("vision===1.0+cpu --hash")
 
 
 def test_packages_of_the_sites_folder_are_a_repository_of_the_context(tmp_path: Path) -> None:
