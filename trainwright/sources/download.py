@@ -181,7 +181,7 @@ class _Fetcher:
                 part.replace(path)
                 return Fetched(wanted, path, found, size, mask(url))
             wrong = found
-            part.unlink()
+            part.unlink(missing_ok=True)
             tried.append((mask(url), f"has the sha256 {found}"))
         if wanted.sha256 is None or full:
             part.unlink(missing_ok=True)  # nothing can resume from it
@@ -235,7 +235,7 @@ class _Fetcher:
                 while chunk := _chunk(answer, size):
                     size += len(chunk)
                     if size > most:
-                        part.unlink()
+                        part.unlink(missing_ok=True)
                         raise _Broken(f"sends more than {most} bytes", full=most == room)
                     write(chunk)
                     self._transfer.at(wanted, size, len(chunk))
