@@ -242,7 +242,9 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
         return  # the loop's tape averages; compile only names the metrics
     for event in code.ran("compile", live=True):
         optimizer = event.arg("optimizer", 0)
-        around = [v for e in code.events if e.result is optimizer for v in e.args]  # SageMaker Debugger's wrap_optimizer
+        around = [
+            v for e in code.events if e.result is optimizer for v in e.args
+        ]  # SageMaker Debugger's wrap_optimizer
         if any("hvd" in each.tags for each in around):
             continue
         if wrapped and optimizer is not None and optimizer.made and "hvd" not in optimizer.tags:

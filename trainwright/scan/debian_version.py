@@ -27,9 +27,10 @@ def debian_key(version: str) -> tuple[int, SortedPart, SortedPart]:
 def _part(text: str) -> SortedPart:
     """Stretches of characters and of digits, in turn. An empty stretch of digits counts as 0."""
     pairs = [((*map(_weight, letters), _END), int(digits or 0)) for letters, digits in _PARTS.findall(text)]
-    while pairs and pairs[-1] == ((_END,), 0):  # the end of a part equals one more 0
+    while len(pairs) > 1 and pairs[-1] == ((_END,), 0):  # the end of a part equals one more 0
         pairs.pop()
-    # Compared with a longer part, the end is a stretch without characters and a 0.
+    # Compared with a longer part, the end is a stretch without characters and a 0. The first pair stays, as only it can
+    # be like the end while more follows: 0~ comes before 0.
     return (*pairs, ((_END,), 0))
 
 

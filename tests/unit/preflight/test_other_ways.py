@@ -105,9 +105,9 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "dmlc/dgl, examples/multigpu: a loader that divides its nodes": (
         "TW171",
         TORCHRUN,
-        GRAPH.format(library="torch.utils.data").replace("graph, nodes, sampler, device='cuda'", "nodes").replace(
-            ", use_ddp=True", ""
-        ),
+        GRAPH.format(library="torch.utils.data")
+        .replace("graph, nodes, sampler, device='cuda'", "nodes")
+        .replace(", use_ddp=True", ""),
         GRAPH.format(library="dgl.dataloading"),
     ),
     "NVIDIA/DeepLearningExamples, lamb_amp_opt: an optimizer that takes scaled gradients": (
