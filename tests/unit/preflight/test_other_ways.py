@@ -1,4 +1,4 @@
-"""Right ways that further public scripts go, each beside the nearest mistake: the mistake is reported, the way is not."""
+"""Right ways that further public scripts go, each beside the nearest mistake, which is reported; the way is not."""
 
 from __future__ import annotations
 
