@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.rehearsal_jobs import JOB
-from trainwright.rehearse.observed import HostFacts, JobFacts, Process
-from trainwright.rehearse.verdict import judge, ranks, runs_script, waiting_for
+from trainwright.rehearse.observed import Cause, HostFacts, JobFacts, Process
+from trainwright.rehearse.verdict import judge, last_lines, of_rank, ranks, runs_script, waiting_for
 
 # As faulthandler of CPython 3.11 wrote it for a socket that waits, beside a thread that sleeps.
 STACK = """\
@@ -253,3 +253,22 @@ def test_the_first_host_that_failed_is_the_cause() -> None:
     cause = judge(replace(TWO, hosts=hosts)).cause
     assert cause is not None
     assert cause.host == "algo-1"
+
+
+def test_a_host_that_found_no_end_is_the_cause_where_no_stack_says_more() -> None:
+    hosts = (host(1, script(0)), host(2, script(1, ended=False), exit_code=None, success=False, end="timeout"))
+    cause = judge(replace(TWO, hosts=hosts, timed_out=True)).cause
+    assert cause is not None
+    assert (cause.id, cause.host, cause.last_lines) == ("timeout", "algo-2", ())
+
+
+def test_two_names_of_one_host_are_not_two_hosts() -> None:
+    checks = told(replace(TWO, hosts=(host(1, script(0), script(1)), host(2))))
+    assert ("host names", "failed", "ranks on 1 of 2 hosts (algo-1: ip-1, ip-2)") in checks
+
+
+def test_lines_that_mpirun_did_not_mark_are_those_of_every_rank() -> None:
+    one = host(1, log=("[1,0]<stdout>:a", "[1,1]<stdout>:b"))
+    assert of_rank(one, 1) == ["[1,1]<stdout>:b"]
+    assert of_rank(one, 2) == list(one.log)
+    assert last_lines(TWO, Cause("id", "text", "remedy", "algo-9")) == ()
