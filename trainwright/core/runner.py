@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +22,20 @@ from trainwright.core.processes import lives, pid_of
 
 FINISH_SECONDS = 60.0  # that an interruption waits for a command
 JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
+
+
+@contextmanager
+def _held(numbers: list[int]) -> Iterator[None]:
+    """Note Ctrl-C and SIGTERM instead of handling them: a process whose start is interrupted would run on, unknown."""
+    try:
+        before = {n: signal.signal(n, lambda n, _: numbers.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: no signal arrives here
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -68,20 +82,25 @@ def run(
     """
     started = time.monotonic()
     merged = {**os.environ, **env} if env else None
+    held: list[int] = []
     try:
-        with subprocess.Popen(  # noqa: S603 - argv comes from this package
-            list(argv),
-            env=merged,
-            cwd=cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            # A terminal sends Ctrl-C to the whole group.
-            start_new_session=finish,
-        ) as process:
+        with _held(held) if finish else nullcontext():
+            process = subprocess.Popen(  # noqa: S603 - argv comes from this package
+                list(argv),
+                env=merged,
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                # A terminal sends Ctrl-C to the whole group.
+                start_new_session=finish,
+            )
+        with process:
             try:
+                for number in held:
+                    signal.raise_signal(number)
                 out, err = process.communicate(stdin or "", timeout=timeout)
             except KeyboardInterrupt:
                 if finish:

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from trainwright.core.runner import run
 
 PROGRAM = """
 import sys
@@ -38,3 +41,21 @@ def test_an_interruption_waits_for_a_command_that_makes_something(tmp_path: Path
         running.kill()
         running.wait()
     assert (tmp_path / "made").exists() == (word == "finish")
+
+
+def test_an_interruption_while_a_command_is_started_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Popen returns only when the child has begun its program, and a Ctrl-C in between left it alone."""
+
+    class Interrupted(subprocess.Popen[str]):
+        def __init__(self, *words: Any, **more: Any) -> None:
+            super().__init__(*words, **more)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(["sh", "-c", f"sleep 0.3; touch {tmp_path}/made"], finish=True)
+    assert (tmp_path / "made").exists()
+    assert signal.getsignal(signal.SIGINT) is before
