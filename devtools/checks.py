@@ -125,11 +125,11 @@ def _free(engine: Engine) -> int:
 
 def _planted_faults() -> None:
     """A few faults that are the same in every run: whether the unit tests see them."""
-    from devtools.mutants import SAMPLE, SAMPLE_FLOOR, SAMPLED, SEED, run_mutants
+    from devtools.mutants import FLOOR, SAMPLE, SAMPLED, SEED, run_mutants
 
     started = time.monotonic()
     say("planted faults")
-    run_mutants(",".join(SAMPLED), seed=SEED, sample=SAMPLE, floor=SAMPLE_FLOOR, say=say)
+    run_mutants(",".join(SAMPLED), seed=SEED, sample=SAMPLE, floor=FLOOR, say=say)
     say(f"planted faults: ok, {time.monotonic() - started:.0f} s")
 
 

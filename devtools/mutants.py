@@ -33,7 +33,6 @@ ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = "tests/equivalent_mutants.yaml"
 FLOOR = 0.85  # of the planted faults have to be seen
 SEED, SAMPLE = 1, 60  # of those that every whole test run plants
-SAMPLE_FLOOR = 0.8
 UNIT = "tests/unit"
 # Of a module of preflight's rules, the files that test its words and no other's.
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
