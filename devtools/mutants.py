@@ -93,7 +93,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "user/files": ("user/test_files.py", "user/test_chosen_files.py"),
 }
-# Each module's tests run once before its faults are tried; those of preflight's would take minutes of every test run.
+# A module's tests run once before its faults are tried, which would take minutes for the rules of preflight.
 SAMPLED = [name for name in MODULES if not name.startswith("preflight/")]
 _OTHER: dict[type, type] = {
     **{

@@ -256,7 +256,7 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
         bake("proved", "proof", "--set", "*.args.PROVE=probe")
         results = folder / "proofs" / name
         assert (results / "passed").is_file()
-        # It holds what its plan says, but is no image for training: it has no `train`.
+        # The image matches its plan but cannot train: it has no `train`.
         refused = asked("proved")
         assert refused.returncode != 0
         assert "test_train_is_on_path_and_executable" in refused.stderr

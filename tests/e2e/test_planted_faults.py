@@ -253,7 +253,7 @@ def test_planted_faults_are_found(faults: str, cpu_image: str, plan: dict[str, A
 
 
 def test_every_image_test_has_a_fault_or_is_named() -> None:
-    """Those of components that only images with CUDA have are planted there (``tests/support/cuda_faults.py``)."""
+    """Faults for components that only CUDA images have are in ``tests/support/cuda_faults.py``."""
     tests = names(COVERED[1:]) | names(cuda_faults.COVERED)
     shown = CONTENTS_FAIL | JOBS_FAIL | LAUNCHERS_FAIL | CONFIGURATION_FAIL
     shown |= cuda_faults.WHEELS_FAIL | cuda_faults.TWIN_FAIL | cuda_faults.STUB_FAIL

@@ -10,8 +10,8 @@ from tests.support.planted import named
 # /planted/replace.py FILE OLD NEW: see tests.support.planted.
 _REPLACE = "RUN --mount=type=bind,target=/planted python3 /planted/replace.py"
 
-# ncclGetVersion writes 22907 (2.29.7) to where its argument points (c7 07: mov dword [rdi]); here it says 22906. What
-# plays libfabric is another library without versions of symbols, so that programs start and then miss functions.
+# ncclGetVersion writes 22907 (2.29.7) to where its argument points (c7 07: mov dword [rdi]); here it says 22906. Another
+# library without symbol versions takes libfabric's place, so programs start and then fail on missing functions.
 WHEELS = rf"""
 ENV RDMAV_FORK_SAFE=0 LD_LIBRARY_PATH=/opt/other
 WORKDIR /opt/venv/lib/python3.13/site-packages
@@ -58,7 +58,7 @@ WHEELS_FAIL = (
     | named("openmpi", "no_manual_pages", "parameters_are_in_the_file_once")
 )
 
-# The provider of a library's test is skipped where another provider is meant, so the twin shows the rest.
+# Tests for one provider are skipped in images with another; the twin has the providers that the wheels do not cover.
 TWIN = rf"""
 ENV RDMAV_FORK_SAFE=0
 RUN mkdir -p /opt/other/lib /opt/amazon/openmpi5 && touch /opt/efa_installer.sh \
@@ -74,7 +74,7 @@ TWIN_FAIL = (
     | named("efa", "installer_left_nothing_that_the_plan_does_not_name")
     | named("openmpi", "one_libfabric")
 )
-# What a linker is given in place of the driver, left where a loader looks.
+# The linker's stub of the driver, left where the loader finds it.
 STUB = """
 ENV LD_LIBRARY_PATH=/opt/stubs
 RUN mkdir /opt/stubs && ln -s /opt/metis/lib/libmetis.so /opt/stubs/libcuda.so.1

@@ -11,8 +11,8 @@ from trainwright.core.runner import run
 from trainwright.engine.engine import find_client
 from trainwright.prove import probe, smoke
 
-# What is planted into a file that nothing in an image can compile: bytes, as Python writes them, and others of the same
-# number in their place.
+# Replaces bytes in a compiled file, as no image has a compiler. Both byte strings are written as in Python and have the
+# same length.
 REPLACE = """\
 import pathlib, sys
 path = pathlib.Path(sys.argv[1])
@@ -25,7 +25,7 @@ path.write_bytes(data.replace(old, new))
 
 @contextmanager
 def planted(image: str, faults: str, name: str, folder: Path) -> Iterator[str]:
-    """A thin image on top of ``image``, made by these lines of a Dockerfile; it is removed afterwards.
+    """Build a thin image on top of ``image`` from these Dockerfile lines; remove it afterwards.
 
     Args:
         image: what it starts from.
@@ -47,14 +47,14 @@ def planted(image: str, faults: str, name: str, folder: Path) -> Iterator[str]:
 def failing(
     image: str, plan: Mapping[str, Any], folder: Path, components: Collection[str], only: Collection[str] = ()
 ) -> tuple[dict[str, Any], set[str]]:
-    """What the probe finds in an image, and the names of the failing tests of these components (``component::test``).
+    """Return what the probe finds in an image, and the names of these components' failing tests (``component::test``).
 
     Args:
         image: an image in the engine.
         plan: what it was built by.
         folder: where the report goes.
-        components: whose tests are told of.
-        only: the tests to run, with their parameters; all if there are none.
+        components: the components whose tests are reported.
+        only: the names of the tests to run, with their parameters; all tests if empty.
     """
     client = find_client().path
     found = probe.probe(client, image, plan)
@@ -64,5 +64,5 @@ def failing(
 
 
 def named(component: str, *functions: str) -> set[str]:
-    """Tests of a component by their names without ``test_``."""
+    """The full names of a component's tests, given without ``test_``."""
     return {f"{component}::test_{each}" for each in functions}

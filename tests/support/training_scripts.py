@@ -112,7 +112,7 @@ Case = tuple[str, bool | str | int, str, dict[str, Any] | None]
 
 
 def unmet(case: Case) -> str:
-    """What preflight says of a case instead of what is expected of it; nothing if it says that."""
+    """Return how preflight's findings differ from what the case expects; empty if they do not."""
     code, expected, script, job = case
     found = [each for each in findings(script, job) if each.code == code]
     if isinstance(expected, bool):
@@ -125,7 +125,7 @@ def unmet(case: Case) -> str:
 
 
 def but(text: str, *edits: str) -> str:
-    """A script with some of its texts, each followed by what replaces it, replaced."""
+    """Return the script with replacements: each text is followed by its replacement."""
     for old, new in zip(edits[::2], edits[1::2], strict=True):
         assert old in text, old
         text = text.replace(old, new)

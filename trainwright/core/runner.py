@@ -26,7 +26,7 @@ JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old 
 
 @contextmanager
 def _held(numbers: list[int]) -> Iterator[None]:
-    """Note Ctrl-C and SIGTERM instead of handling them: a process whose start is interrupted would run on, unknown."""
+    """Defer Ctrl-C and SIGTERM: a process whose start is interrupted would keep running unnoticed."""
     try:
         before = {n: signal.signal(n, lambda n, _: numbers.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: no signal arrives here

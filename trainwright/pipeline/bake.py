@@ -1,6 +1,6 @@
 """A bake file (``docker-bake.json``) and its contexts, for any buildx builder: a remote one, Kubernetes.
 
-``docker buildx bake proved`` has the builder prove each image where it lies, but writes no record, so ``./invoke push``
+``docker buildx bake proved`` has the builder prove each image in place, but writes no record, so ``./invoke push``
 refuses what it builds. ``./invoke build --builder NAME --registry REF`` on the same builder takes the layers from its
 cache and writes one.
 
@@ -94,7 +94,7 @@ def bake_document(
 
 
 def _proving(name: str, stage: str) -> dict[str, Any]:
-    """What proves an image: the results come here, or nothing does."""
+    """The target that proves an image: stage ``proof`` sends the results here, ``proved`` sends nothing."""
     output = f"type=local,dest={PROOFS}/{name}" if stage == PROOF else "type=cacheonly"
     return {"inherits": [name], "target": stage, "tags": [], "cache-to": [], "output": [output]}
 

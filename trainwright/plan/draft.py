@@ -81,7 +81,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if wanted in component.providers:
             _provide(catalog, chosen, name, wanted, target_of(line, version))
             continue
-        # Another minor version of Python would need other files of every package, and a wheel another lock.
+        # Another minor version of Python needs other files of every package; another wheel needs another lock.
         other = _in_lock(has) or (INTERPRETER in component.provides and not begins(wanted, line.python))
         if wanted in component.providers[has.provider].versions and not other:
             chosen[name] = has.replace(version=wanted)
@@ -150,7 +150,7 @@ def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine)
 
 
 def _in_lock(selection: Selection) -> bool:
-    """Whether the version of a component is that of its Python packages."""
+    """Whether the component's version is pinned by the line's Python packages."""
     return any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
 
 

@@ -124,7 +124,7 @@ def _find(request: Request, catalog: Catalog) -> Draft | None:
 
 
 def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
-    """The lock of the line, or if the draft is in no line, the one made for it; none if the base image has it all."""
+    """Return the line's lock, or the one made for an unlisted draft; ``None`` if the base image provides everything."""
     if draft.unproven:
         return None if locks is None else locks(draft)
     if all(chosen.provider == BASE for chosen in draft.line.components.values()):

@@ -39,7 +39,7 @@ _SHARDED = {"fsdp", "deepspeed", "smp"}
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     if not code.several or code.ran("init_rpc"):
-        return  # processes that call each other have tasks of their own
+        return  # with RPC, processes have different tasks by design
     reported: set[tuple[str, int]] = set()
     for event in code.ran("step", live=True):
         guard = event.by_rank

@@ -83,7 +83,7 @@ def _text(event: Event) -> str:
     return ast.unparse(event.node)[:60]
 
 
-# With these, backward of the loss alone gives other gradients; else its hooks reduce them as accelerator.backward does.
+# With these arguments loss.backward() gives wrong gradients; without them it does what accelerator.backward does.
 _SCALES = {"mixed_precision", "gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
 
 

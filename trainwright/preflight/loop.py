@@ -87,13 +87,13 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _scales_itself(optimizer: Value) -> bool:
-    """Return whether an optimizer may be one that GradScaler leaves to itself (``_step_supports_amp_scaling``)."""
+    """Return whether an optimizer may unscale gradients itself (``_step_supports_amp_scaling`` of GradScaler)."""
     libraries = ("torch.", "apex.", "transformers.", "bitsandbytes.")
     return any(not made.startswith(libraries) for made in optimizer.made)
 
 
 def _of_model(event: Event) -> bool:
-    """Return whether a method is one of what is trained: not of a copy, such as the mean of the weights."""
+    """Return whether a method belongs to the trained model, not to a copy such as averaged weights."""
     tags = event.receiver.tags if event.receiver is not None else frozenset[str]()
     return "model" in tags and not tags & {"copy", "out"}
 
@@ -157,7 +157,7 @@ def _stale(code: ScriptFacts) -> Iterator[Finding]:
         if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
             replaced = event.receiver
         before = made.get(id(replaced)) if replaced is not None else None
-        kept = event.arg("use_orig_params")  # FSDP leaves the parameters, and gives them its memory
+        kept = event.arg("use_orig_params")  # FSDP then keeps the parameter objects, as views into its own memory
         if kept is not None and kept.may_be(True):
             continue
         if before is not None and before.order < event.order and not event.detached:

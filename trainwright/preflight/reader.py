@@ -74,7 +74,7 @@ class Module:
     def functions(self) -> dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]:
         """The innermost function around each node that is in one."""
         found: dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef] = {}
-        for child, parent in self.parents.items():  # a node comes after what it is in
+        for child, parent in self.parents.items():  # parents come before their children
             inner = parent if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) else found.get(parent)
             if inner is not None:
                 found[child] = inner

@@ -274,13 +274,13 @@ def _uploaded(code: ScriptFacts, event: Event) -> bool:
 
 
 def _copied(code: ScriptFacts, event: Event) -> bool:
-    """Return whether something is copied afterwards, or a program is started that may do it."""
+    """Return whether something is copied afterwards, or a program that may copy it is started."""
     later = ("copy", "copytree", "copyfile", "move", "run", "system", "check_call", "Popen", "copy2")
     return any(e.order > event.order for e in code.ran(*later))
 
 
 def _read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
-    """Return whether the script itself reads what it saved in a temporary folder: it was only put aside."""
+    """Return whether the script reads back what it saved in a temporary folder, so the file was only temporary."""
     readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict")
     read = [value for e in readers if e.order > event.order for value in (*e.args, *e.keywords.values())]
     if path.constants is None:  # of a name that is only known when it runs

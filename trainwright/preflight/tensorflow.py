@@ -244,7 +244,7 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
         optimizer = event.arg("optimizer", 0)
         around = [
             v for e in code.events if e.result is optimizer for v in e.args
-        ]  # SageMaker Debugger's wrap_optimizer
+        ]  # such as wrap_optimizer of SageMaker Debugger
         if any("hvd" in each.tags for each in around):
             continue
         if wrapped and optimizer is not None and optimizer.made and "hvd" not in optimizer.tags:

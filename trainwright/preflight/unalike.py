@@ -133,7 +133,7 @@ def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
 
 
 def _loop_over(event: Event) -> ast.For | None:
-    """Return the loop over what a call gives."""
+    """Return the ``for`` loop that iterates over the result of a call, if any."""
     child: ast.AST = event.node
     while not isinstance(child, ast.stmt):
         parent = event.module.parents[child]
@@ -161,7 +161,7 @@ def _changed(event: Event) -> list[ast.AST]:
 
 
 def _names(loop: ast.For | None) -> set[str]:
-    """Return what a loop calls its items."""
+    """Return the names of the loop variables."""
     return {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)} if loop else set()
 
 

@@ -157,7 +157,7 @@ def test_a_folder_of_the_user_is_left_alone_and_named_as_on_the_command_line(tmp
 
 
 def test_a_context_that_was_cut_short_has_no_dockerfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What builds it could not tell that the rest of it is from another day."""
+    """A build could not tell that the rest of the file is from another day."""
     inputs, folder = gather(plan_of(cuda="cpu"), CATALOG, Site()), tmp_path / "context"
     write_context(inputs, folder, say=lambda _: None, refresh="2026-11-24")
     written = owned.write_atomically

@@ -46,7 +46,7 @@ def test_an_interruption_waits_for_a_command_that_makes_something(tmp_path: Path
 def test_an_interruption_while_a_command_is_started_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Popen returns only when the child has begun its program, and a Ctrl-C in between left it alone."""
+    """A Ctrl-C inside Popen, after the child was started, used to leave the child running."""
 
     class Interrupted(subprocess.Popen[str]):
         def __init__(self, *words: Any, **more: Any) -> None:

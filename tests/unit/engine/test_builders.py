@@ -223,7 +223,7 @@ def test_a_bake_file_has_a_target_for_every_plan(plans):
 
 
 def test_bake_proves_no_image_on_a_container_of_aws():
-    """What its base brings is found in containers, which a build step has not."""
+    """What a base contains is found in containers, which a build step does not have."""
     asked = make_request(framework="pytorch", version="2.6.0", base="dlc")
     assert set(bake_document([resolve(asked, load_catalog())])["group"]) == {"default", "pytorch"}
 

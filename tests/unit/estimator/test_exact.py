@@ -1,4 +1,4 @@
-"""Jobs, and all that a rule says of each: how often, at which keys, how certain it is."""
+"""Jobs and the exact findings of a rule for each: how many, at which keys, with which severity."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def only_here(**changes: Any) -> dict[str, Any]:
 
 
 Row = tuple[str, dict[str, Any], ImageFacts | None, int, list[str]]
-# Code, what is changed in a good job, image, SDK, and each finding: the key, and how certain it is.
+# The rule, the change to a valid job, the image, the SDK, and the key and severity of each finding.
 COMPILERS: list[Row] = [
     # XLA's launcher sets GPU_NUM_DEVICES; without it, PyTorch needs it from the job, and TensorFlow does not.
     ("TW258", {**COMPILED, "distribution": {"pytorchxla": ON}}, COMPILER, 2, []),
@@ -104,7 +104,7 @@ LAUNCHES: list[Row] = [
     ("TW232", mpi("-verbose --mca pml"), image(), 2, [f"{OPTIONS}: error"]),
     ("TW235", mpi("-x A=b -x FI_PROVIDER=efa -verbose", instance_type=P3), image(), 2, [f"{OPTIONS}: error"]),
     ("TW235", mpi("-x FI_PROVIDER=efa -verbose", instance_type=P3), image(), 2, [f"{OPTIONS}: error"]),
-    # TW201 says that true is not a number; what is turned off starts nothing.
+    # TW201 reports that true is not a number; a disabled option starts nothing.
     ("TW231", dist({"mpi": {**MPI, "processes_per_host": True}}), image(), 2, []),
     ("TW230", dist({"mpi": {"enabled": False, "processes_per_host": 16}}), image(), 2, []),
     ("TW234", mpi("-verbose -np 17 -verbose"), image(), 2, [f"{OPTIONS}: error"]),
@@ -224,7 +224,7 @@ JOBS: list[Row] = [
 ]
 MODEL_PARALLEL: list[Row] = [
     ("TW222", dist(smp({}, pipeline_parallel_degree=2)), image(), 2, []),
-    # Whose version is not known, and whose parameters are not of version 2 alone.
+    # The version is unknown, and the parameters are not only those of version 2.
     ("TW220", dist(smp(partitions=2, my_own=1)), None, 2, []),
     ("TW220", dist(smp(tensor_parallel_degree=2, ddp=True)), None, 2, []),
     ("TW220", dist(smp({}, hybrid_shard_degree=2)), SECOND, 2, ["distribution: error"]),
@@ -236,7 +236,7 @@ MODEL_PARALLEL: list[Row] = [
         2,
         [f"{SMP}.deterministic_server: warning"],
     ),
-    # TW223 says it of the name that 1.6 brought.
+    # TW223 reports it for the name that 1.6 introduced.
     ("TW225", dist(smp(pipeline_parallel_degree=2)), OLDER, 2, []),
     ("TW223", dist(smp(pipeline_parallel_degree=2)), OLDER, 2, [f"{SMP}.pipeline_parallel_degree: error"]),
     ("TW223", dist(smp(partitions=2)), image(), 2, [f"{SMP}.partitions: note"]),

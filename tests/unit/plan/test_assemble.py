@@ -142,7 +142,7 @@ def test_licence_and_probe_are_the_provider_s_or_else_the_component_s(
 
 
 def test_a_path_of_programs_goes_in_front_of_that_of_a_container() -> None:
-    """What the container's own PATH is, only its build sees."""
+    """Only the build sees the container's own PATH."""
     line = PYTORCH["2.0.1-cu121"].line
     own = {**line.components, "metis": Selection(provider="source", version="5.1.0")}
     plan = plan_of(changed("2.0.1-cu121", components=own))
@@ -154,7 +154,7 @@ def test_a_path_of_programs_goes_in_front_of_that_of_a_container() -> None:
 
 
 def test_what_a_container_may_hold_is_looked_for_and_not_claimed() -> None:
-    """AWS's name of a container says Python, the framework and CUDA; the rest its build has to find."""
+    """The name of an AWS container gives Python, framework and CUDA; the build finds the rest."""
     plan = plan_of("2.0.1-cu121")
     mpi = plan.component("openmpi")
     assert mpi is not None
@@ -233,7 +233,7 @@ def test_what_the_user_s_own_files_do_is_told(tmp_path: Path) -> None:
         ("supported", {}, []),
         ("unmaintained", {}, ["pytorch 2.7.1 is unmaintained: no fixes come from upstream"]),
         ("end-of-support", {}, ["pytorch 2.7.1 is end of support: no fixes come from upstream"]),
-        # Another version than the line's is tried, of which the line says nothing.
+        # A version that the line does not list is tried.
         ("unmaintained", {"version": "2.99.0", "allow_unproven": True}, []),
     ],
 )
@@ -289,7 +289,7 @@ def test_a_size_budget_is_for_the_line_s_own_image(
 def shares(
     entry: Line, hello: ComponentFolder, packages: Mapping[str, tuple[str, ...]], provider: str
 ) -> dict[str, str]:
-    """Who gets each locked package, of which it is said who needs it; ``hello`` is taken from ``provider``."""
+    """Return the component that each locked package belongs to; ``hello`` comes from ``provider``."""
     catalog = Catalog([entry], {**WHOLE.components, "hello": hello}, WHOLE.rules)
     request = make_request(framework="pytorch")
     draft = make_draft(request, catalog, entry)

@@ -1,4 +1,4 @@
-"""Which facts and lines a conflict names, and which offer is the nearest, in catalogs of a few lines.
+"""Which facts and lines a conflict names, and which offer is nearest, in small catalogs.
 
 What is expected was worked out from the files of these lines and from the rules for reasons (no word and no fact more
 than are needed) and for offers (fewest words given up, no other processor, then the nearest versions).
@@ -73,7 +73,7 @@ def hello(folder: Path) -> ComponentFolder:
         ({"version": "2.4.9"}, [OLDER, NEWER, CU126]),  # the first number that differs is the distance
         ({"version": "2.12.0"}, [CPU, CU126, NEWER]),
         ({"cuda": "cu126", "with_": "deepspeed"}, [CU126, f"{CPU} --with deepspeed", NEWER]),
-        # What nothing requires may stay out; what requires the other goes with it, but never the framework.
+        # Unneeded components may be left out together with those that require them, but never the framework.
         ({"without": "metis,openmpi"}, [f"{CU126} {NO_METIS}", f"{CU126} {NEITHER}", f"{NEWER} {NO_METIS}"]),
         ({"without": "python"}, [CU126, NEWER, OLDER]),
         ({"without": "python", "for_": "ec2"}, [f"{each} --for ec2" for each in (CU126, NEWER, OLDER)]),
@@ -91,7 +91,7 @@ def test_an_offer_has_no_local_part_of_a_version() -> None:
 
 
 def test_no_offer_is_without_the_component_that_is_the_framework() -> None:
-    """Of ``pytorch-trcomp`` that is ``pytorch``, as its lines say."""
+    """The main component of ``pytorch-trcomp`` is ``pytorch``."""
     with pytest.raises(Conflict) as refused:
         resolve(make_request(framework="pytorch-trcomp", without="pytorch"), WHOLE)
     commands = [offer["command"] for offer in refused.value.details["offers"]]
@@ -100,7 +100,7 @@ def test_no_offer_is_without_the_component_that_is_the_framework() -> None:
 
 
 def test_another_version_is_nearer_than_another_processor() -> None:
-    """The line of CUDA 13.0 has a lock for arm64, that of 12.4 has none."""
+    """The CUDA 13.0 line has an arm64 lock; the CUDA 12.4 line does not."""
     catalog = catalog_of("cu124", "cu130")
     conflict = conflict_of(catalog=catalog, cuda="cu124", platform="arm64")
     arm, other = "--cuda cu130 --version 2.13.0 --platform linux/arm64", "--cuda cu124 --version 2.6.0"
@@ -108,7 +108,7 @@ def test_another_version_is_nearer_than_another_processor() -> None:
     told = dict(rows(conflict))
     assert told["--cuda cu124"] == "only in images/pytorch/cu124/line.yaml (linux/amd64)"
     assert told["--platform linux/arm64"] == "only in images/pytorch/cu130/line.yaml (cu130)"
-    # However many other words that gives up.
+    # However many other flags that drops.
     more = conflict_of("mpi4py=9", catalog=catalog, cuda="cu124", platform="arm64", python="3.11")
     assert [offer.split()[1] for offer in offers(more)] == ["cu130", "cu124"]
 
@@ -178,7 +178,7 @@ def test_no_reason_is_told_that_is_not_needed() -> None:
 
 
 def test_only_what_requires_the_same_component_is_told_at_once() -> None:
-    """SMP alone requires METIS, and METIS may stay out of lines without SMP."""
+    """Only SMP requires METIS, so lines without SMP may leave METIS out."""
     conflict = conflict_of(catalog=catalog_of(*FIVE), without="metis,openmpi")
     word, together = constraints(conflict)
     assert word == "--without openmpi"
@@ -187,7 +187,7 @@ def test_only_what_requires_the_same_component_is_told_at_once() -> None:
 
 
 def test_a_rule_that_the_same_word_breaks_is_no_requirement(tmp_path: Path) -> None:
-    """Either is reason enough, so one is told; requirements are told together, as all have to be met."""
+    """Either reason suffices, so one is given; requirements are listed together because all must be met."""
     folder = hello(tmp_path)
     folder = ComponentFolder(component=folder.component.replace(requires=("zinc", "zlib")), path=folder.path)
     entry = changed("cpu", options={"hello": Selection(provider="debian", version="2.10")})
@@ -200,7 +200,7 @@ def test_a_rule_that_the_same_word_breaks_is_no_requirement(tmp_path: Path) -> N
 def test_the_rule_between_two_words_is_that_of_published_lines_if_there_are_any(
     released: tuple[bool, bool | None],
 ) -> None:
-    """bitsandbytes is an option of the first line, of PyTorch 2.13, and of an older one if there is a second."""
+    """bitsandbytes is an option of the first line (PyTorch 2.13) and, if there is one, of an older second line."""
     first, second = released
     lines = [PYTORCH["1.10.2-cu113-2022-09"], changed("cpu", released=first)]
     if second is not None:
@@ -226,7 +226,7 @@ def test_a_version_that_no_line_can_have(pins: tuple[str, ...], words: dict[str,
 
 
 def test_what_is_neither_a_component_nor_in_a_line() -> None:
-    """``apex`` is foreseen by the rules of templates/rules.yaml, which refuse it with PyTorch 2.1 or newer."""
+    """templates/rules.yaml knows ``apex`` and refuses it with PyTorch 2.1 or newer."""
     catalog = catalog_of(*FIVE)
     ((word, evidence),) = rows(conflict_of("apex=1.0", catalog=catalog, with_="apex"))
     assert word == "--set apex=1.0"

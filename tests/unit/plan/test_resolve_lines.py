@@ -1,4 +1,4 @@
-"""Which of a few image lines a request takes, and what is said of the others: lines with other values than shipped."""
+"""Which of a few made-up image lines a request selects, and what the notices say about the others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_makes_one_of_two_lines_the_better(fields: dict[str, Any], file: st
 
 
 def test_fewer_pins_that_change_a_line_are_better_than_a_newer_version() -> None:
-    """A line was run with its own NCCL, so one that has what is asked for is better than one that would change."""
+    """A line that has the requested NCCL is offered before one that would have to change its own."""
     older, newer = (
         changed(name, components=with_version(name, "nccl", version))
         for name, version in (("2.4.0-cu124", "2.23.4"), ("2.5.1-cu124", "2.22.3"))
@@ -107,20 +107,20 @@ def test_a_container_of_aws_that_a_line_describes_is_that_of_the_line() -> None:
 
 
 def test_a_container_is_never_taken_for_a_line_that_is_missing() -> None:
-    """AWS has an image of PyTorch 2.14.0 for CPUs; no line does."""
+    """AWS has a CPU image of PyTorch 2.14.0, which no line uses."""
     with pytest.raises(Conflict):
         resolve(ask(version="2.14.0"), open_catalog())
     assert resolve(ask(version="2.14.0", base="dlc"), open_catalog()).version == "2.14.0"
 
 
 def test_what_is_tried_starts_from_lines_that_do_not_name_its_version() -> None:
-    """Of a catalog that is read on demand, other requests read only the files that name their version."""
+    """A catalog is read on demand: a request reads only the files that name its version."""
     plan = resolve(ask(version="2.99.0", cuda="cu132", allow_unproven=True), open_catalog())
     assert (plan.version, plan.unproven) == ("2.99.0", ("pytorch 2.99.0",))
 
 
 def test_lines_of_one_s_own_for_a_framework_of_containers_stand_alone() -> None:
-    """pytorch-smp has no line as shipped; whoever writes one means that."""
+    """No shipped line has the framework pytorch-smp; the user's own line is meant."""
     own = changed("cpu", framework="pytorch-smp", component="pytorch")
     plan = resolve(ask(framework="pytorch-smp"), catalog_of(own))
     assert (plan.version, plan.base.kind) == ("2.13.0", "debian")
@@ -150,9 +150,9 @@ def test_a_base_image_of_the_site_replaces_none_that_a_line_names() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        # A rule foresees the name, but nothing can be left out that does not exist.
+        # A rule knows the name, but a component that does not exist cannot be left out.
         ({"without": "apex"}, "--without: no component 'apex'"),
-        # The framework of a line is no component, even if a rule foresaw it before there was a line.
+        # A line's framework is not a component, even if a rule named it before the line existed.
         ({"with_": "huggingface-pytorch"}, "--with: no component 'huggingface-pytorch'"),
         ({"set_": ["huggingface-pytorch=2.9.0"]}, "--set: no component 'huggingface-pytorch'"),
     ],
@@ -209,7 +209,7 @@ def test_other_versions_are_the_published_ones_newest_first() -> None:
     ]
     (said,) = told(plan_of(*lines, cuda="cu126"), "is the newest for")
     assert said == "pytorch 2.11.0 is the newest for cu126; --version takes 2.10.0, 2.9.0, 2.7.1"
-    # Who names a version, or its beginning, asks for no other.
+    # A request that names a version, or its beginning, accepts no other.
     assert not told(plan_of(*lines, cuda="cu126", version="2"), "is the newest for")
 
 
@@ -219,7 +219,7 @@ def test_two_ways_are_two_bases_of_the_same_versions() -> None:
     for other in ({"version": "2.12.9"}, {"cuda": "12.9"}):
         entry = image.replace(line=image.line.replace(**other))
         assert not told(plan_of(debian, entry), "two lines have"), other
-    # What is tried is compared to nothing.
+    # An unlisted version is not compared with anything.
     assert not told(plan_of(debian, image, allow_unproven=True), "two lines have")
 
 

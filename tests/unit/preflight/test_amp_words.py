@@ -1,4 +1,4 @@
-"""Mixed precision: the steps in each wrong order, and the right orders nearest to them.
+"""Mixed precision: each wrong order of the steps and the nearest correct one.
 
 Source: PyTorch's documentation of automatic mixed precision, and its examples of several losses and optimizers.
 """

@@ -1,4 +1,4 @@
-"""Calls that every process has to make: each of them under a condition on the rank, and calls that one may make alone.
+"""Collective calls under a condition on the rank, and calls that one process may make alone.
 
 Names are those of the documentation of PyTorch, Horovod, torch_xla, SMP, DeepSpeed, Lightning and Hugging Face's
 libraries.
@@ -77,7 +77,7 @@ CALLS: list[tuple[bool, str, dict[str, Any] | None]] = [
     *((False, f"{KERAS}c = hvd.callbacks.{name}\nall = []\nall.append(c)\n", MPI) for name in MANY),
     (False, f"{KERAS}c = hvd.callbacks.LearningRateScheduleCallback(1)\nall = []\n{ROOT}all.append(c)\n", MPI),
     (False, KERAS + "import work\n" + ROOT + "c = work.MetricAverageCallback()\n", MPI),
-    # torch_xla: who says master_only has thought of who writes.
+    # torch_xla: master_only shows that the author chose who writes.
     (True, first("xm.save(state, 'm.pt')", XLA, MASTER), XLA_JOB),
     (False, first("xm.save(state, 'm.pt', master_only=False)", XLA, MASTER), XLA_JOB),
     (True, first("xm.rendezvous('a')", XLA, MASTER), XLA_JOB),

@@ -1,4 +1,4 @@
-"""Shapes, shares and seeds of the data: each way to write a mistake, and the right way nearest to it.
+"""Shapes, shares and seeds of the data: each mistake and the nearest correct code.
 
 Arguments are those of PyTorch's documentation of torch.utils.data, and of Hugging Face's of tokenizers and collators.
 """
@@ -76,7 +76,7 @@ SHARES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     # The loader that is trained on decides.
     ("TW171", True, loaded("data", "other = DataLoader(rows, sampler=DistributedSampler(rows))"), ONE),
     ("TW171", False, loaded("data[files[dist.get_rank()]]"), ONE),
-    # Streams of its own, which know neither a rank nor chance.
+    # A custom stream that uses neither the rank nor random numbers.
     ("TW171", True, streamed(ITERATES.format("pass")), ONE),
     ("TW171", True, streamed(ITERATES.format("torch.utils.data.get_worker_info()")), ONE),
     ("TW171", False, streamed(ITERATES.format("print(dist.get_rank())")), ONE),

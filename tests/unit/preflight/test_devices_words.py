@@ -1,4 +1,4 @@
-"""One GPU for each process: every way to select one, and what only looks like it.
+"""One GPU for each process: every way to select one, and near misses.
 
 Calls are those of PyTorch's documentation of torch.cuda, torch.accelerator and DistributedDataParallel.
 """
@@ -92,7 +92,7 @@ CASES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
             "from work import set_device\nset_device(place)\nmodel.cuda()",
             "from work import set_device_index\nset_device_index(place)\nmodel.cuda()",
             "from work import device_index\ndevice_index(place)\nmodel.cuda()",
-            # What is moved elsewhere is no matter where each process may have its own.
+            # Other moves do not matter where each process may use its own device.
             SET + "rows.to('cuda:0')",
             "torch.cuda.set_device(f'cuda:{os.getpid() % 8}')\nrows.to('cuda:0')",
             "model.to(torch.device('cuda', chosen(model)))\nrows.to('cuda:0')",

@@ -1,4 +1,4 @@
-"""Process groups, launchers and learning rates: each way to write a mistake, and the right way nearest to it.
+"""Process groups, launchers and learning rates: each mistake and the nearest correct code.
 
 Names and signatures are those of PyTorch's documentation of torch.distributed, of Horovod's and of DeepSpeed's.
 """

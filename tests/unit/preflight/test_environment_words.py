@@ -1,4 +1,4 @@
-"""Environment variables: each way to write and to read one, and what comes near to a mistake.
+"""Environment variables: every way to set and read one, and near misses.
 
 Sources: Python's documentation of os.environ; sagemaker-training's ``environment.py``; PyTorch's documentation of
 torchrun; Open MPI's of mpirun.
@@ -211,5 +211,5 @@ CASES: list[Case] = [*TEXTS, *NUMBERS, *OVERWRITTEN, *NAMES, *UNSET]
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_variable_of_the_environment(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

@@ -1,4 +1,4 @@
-"""What slows down every step: each way to fetch, print and save, and the steps that wait for the device anyway.
+"""What slows down every step: ways to fetch, print and save, and steps that wait for the device anyway.
 
 Sources: AWS guide for the SageMaker Training Compiler, best practices; PyTorch's guide on pin_memory and non_blocking;
 PyTorch's documentation of torch.autograd.
@@ -176,5 +176,5 @@ CASES: list[Case] = [*FETCHED, *WAITS, *COPIES, *SHOWN]
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_each_step_does(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

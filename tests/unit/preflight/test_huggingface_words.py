@@ -1,4 +1,4 @@
-"""Accelerate, DeepSpeed, Trainer and Lightning: what each leaves to the script, and what comes near to leaving it out.
+"""Accelerate, DeepSpeed, Trainer and Lightning: what the script must still do, left out and nearly left out.
 
 Sources: Accelerate's guide (migrating code), DeepSpeed's (getting started), transformers' ``training_args.py``,
 Lightning's documentation of Trainer.
@@ -326,5 +326,5 @@ CASES: list[Case] = [*PREPARED, *BACKWARD, *SAVED, *DEEPSPEED, *ARGUMENTS, *MAPP
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_library_leaves_to_the_script(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

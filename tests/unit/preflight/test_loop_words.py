@@ -1,4 +1,4 @@
-"""The steps of a training loop: each mistake in its order, in precision, in sums, and what comes near to it.
+"""The steps of a training loop: mistakes in order, precision and accumulation, and near misses.
 
 Sources: PyTorch's documentation of torch.optim, automatic mixed precision and FSDP, and its FAQ.
 """
@@ -270,5 +270,5 @@ CASES: list[Case] = [*NO_ZERO, *EARLY, *DROPPED, *HALVES, *LOADED, *STALE, *SUMS
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_of_the_loop(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

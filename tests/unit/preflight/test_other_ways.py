@@ -1,4 +1,4 @@
-"""Right ways that further public scripts go, each beside the nearest mistake, which is reported; the way is not."""
+"""Correct idioms of public scripts, each with the nearest mistake: only the mistake is reported."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ GRAPH = (
     "loader = DataLoader(graph, nodes, sampler, device='cuda', batch_size=8, shuffle=True, use_ddp=True)\n"
     "for x in loader:\n    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
 )
-# Rule, job, the way that is wrong, the way that is right; where it is done so.
+# By source of the idiom: the rule, the job, a script with the mistake, and the correct script.
 WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
         "TW169",

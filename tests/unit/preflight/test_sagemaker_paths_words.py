@@ -1,4 +1,4 @@
-"""Paths of another machine and of channels: each way to write them, and what only looks like one."""
+"""Paths of other machines and of channels: every way to write them, and near misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job leaves behind: each way to save wrongly, and the right way nearest to it.
+"""What a job saves: each mistake and the nearest correct code.
 
 Functions and their arguments are those of the documentation of PyTorch, Keras, Hugging Face's libraries and SMP;
 folders those of SageMaker's container contract.
@@ -84,7 +84,7 @@ RANKS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW141", True, under("args.mode == 'export'", head=MODE), None),
     ("TW141", True, under("args.mode == 'train'", "args.other == 'export'", head=MODE), ONE),
     ("TW141", True, DDP + MODE + f"if args.mode == 'export':\n    pass\nelse:\n    {STATE}\n", ONE),
-    # Other files than models.
+    # Files that are not models.
     ("TW141", False, DDP + BERT + "AutoTokenizer.from_pretrained('b').save_pretrained('/opt/ml/model')\n", ONE),
     ("TW141", True, DDP + BERT + "model.save_pretrained('/opt/ml/model')\n", ONE),
     *(
@@ -280,7 +280,7 @@ RESULTS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ),
     ("TW145", False, elsewhere("print(tempfile.TemporaryDirectory)"), ALONE),
     ("TW145", False, elsewhere("import smdebug\nprint(smdebug)"), ALONE),
-    # Who gets the folder may save there; who prints it does not.
+    # A function that receives the folder may save there; print does not.
     ("TW145", False, elsewhere("work.put(where)"), ALONE),
     *(
         ("TW145", True, elsewhere(line), ALONE)
@@ -288,7 +288,7 @@ RESULTS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
                      "p.add_argument('--m', default=where)", "argparse.Namespace(m=where)",
                      "def note(a):\n    return a\nnote(where)")
     ),
-    # TW142 tells of folders that are lost, but not of one that an argument may change.
+    # TW142 reports folders that are lost, but not one that an argument may change.
     ("TW145", False, elsewhere(path="'out/m.pt'"), ALONE),
     ("TW145", True, parser('"--out", default="out"') + elsewhere(path="os.path.join(args.out, 'm.pt')"), ALONE),
     ("TW145", False, parser('"--o", default="out"') + elsewhere("torch.save(x, args.o)", path="'out/m.pt'"), ALONE),

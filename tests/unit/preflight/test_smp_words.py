@@ -1,4 +1,4 @@
-"""SageMaker's model parallel library: each step of its guide, and what comes near to leaving it out.
+"""SageMaker's model parallel library: each step of its guide, left out and nearly left out.
 
 Source: AWS guide for model-parallel training scripts, versions 1 and 2.
 """
@@ -190,5 +190,5 @@ CASES: list[Case] = [*USED, *WRAPPED, *PASSED, *OUTPUT, *SAVED]
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_of_the_guide(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

@@ -160,5 +160,5 @@ CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *SCOPES]
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_strategy(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

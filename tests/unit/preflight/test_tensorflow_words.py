@@ -1,4 +1,4 @@
-"""TensorFlow's strategies and Horovod: each way to write a step of their guides, and what comes near to leaving it out.
+"""TensorFlow's strategies and Horovod: each step of their guides, left out and nearly left out.
 
 The names are those of Horovod's documentation (usage with TensorFlow, Keras, PyTorch, Spark, Ray, elastic) and of
 TensorFlow's guides (multi-worker training, saving).
@@ -297,7 +297,7 @@ SHARED: list[Case] = [
         "draw = numpy.random.RandomState(1)\nloader = DataLoader(data)",
     )],
     ("TW186", True, but(TORCH, TORCH_SHARE, "", "loader = DataLoader", "print(hvd.rank())\nloader = DataLoader"), MPI),
-    # Endless data in an order of each process's own: an epoch is no pass over them.
+    # Endless data that each process orders itself: an epoch is not one pass over it.
     ("TW186", "note", but(KERAS, SHARD, ".shuffle(100).repeat()"), MPI),
     ("TW186", False, but(TORCH, TORCH_SHARE, "", "loader = DataLoader(data)", "loader = shuffle(repeat(rows))"), MPI),
     ("TW186", "warning", but(KERAS, SHARD, ".repeat()"), MPI),
@@ -324,5 +324,5 @@ CASES: list[Case] = [*STEPPED, *INITS, *LAUNCHERS, *PINS, *REDUCED, *BROADCAST, 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_of_the_guides(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

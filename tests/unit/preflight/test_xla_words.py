@@ -1,4 +1,4 @@
-"""Training through XLA: each step of the guide, and what comes near to leaving it out.
+"""Training with XLA: each step of the guide, left out and nearly left out.
 
 Sources: AWS guide for the SageMaker Training Compiler; PyTorch/XLA's API guide; the runner of PyTorch/XLA, which calls
 ``_mp_fn(index)``.
@@ -168,5 +168,5 @@ CASES: list[Case] = [*ENTRY, *ENDS, *EARLY, *DEVICES, *REDUCED]
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_of_the_guide(case: Case) -> None:
-    """Reported or not; with a severity or in a line where that is what the case is about."""
+    """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)

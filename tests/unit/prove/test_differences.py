@@ -252,7 +252,7 @@ def test_only_what_the_plan_installs_may_replace_a_package_of_the_base(
     ],
 )
 def test_the_remedy_names_where_the_fault_is(provider: str, facts: dict[str, Any], place: str) -> None:
-    """What a base image has is changed by what comes after it, not by a component's file."""
+    """Components of the base image are not changed by the component's own files."""
     plan = {
         "components": [{"name": "python", "provider": provider}, {"name": "pip", "provider": "base"}],
         "expect": [{"component": "python", "fact": "version", "value": "3.11.*"}],

@@ -1,4 +1,4 @@
-"""Answers of servers, and disks, of which no file comes; what is kept of one that did."""
+"""Server answers and disk errors that yield no file, and what is kept of a file that was downloaded."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_disk_that_others_fill_meanwhile(server: Loopback, store: Store, page:
 
 
 def test_what_is_kept_can_be_read_by_everyone(server: Loopback, store: Store) -> None:
-    """A store may be shared, and a build step reads it as another user."""
+    """The store may be shared, and build steps read it as another user."""
     server.pages = {"/t": GOOD}
     before = os.umask(0o077)
     try:

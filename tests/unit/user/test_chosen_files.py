@@ -1,4 +1,4 @@
-"""What a request takes of a user's files: a script, requirements, a catalog of one's own, single files."""
+"""What a request reads of a user's files: a script, requirements, a catalog, single files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_script_runs_as_it_was_when_it_was_planned(tmp_path: Path) -> None:
 
 
 def test_of_a_project_only_what_is_taken_is_part_of_the_plan(tmp_path: Path) -> None:
-    """Identities of plans last, so how the lines are joined stays, too."""
+    """Plan ids must not change, so the way the lines are joined must not either."""
     project = tmp_path / "pyproject.toml"
     digests = set()
     for version in ("1", "2"):
@@ -63,7 +63,7 @@ def test_of_a_project_only_what_is_taken_is_part_of_the_plan(tmp_path: Path) -> 
 
 
 def test_a_requirement_from_git_is_read_again_as_it_was_planned(tmp_path: Path) -> None:
-    """Whether the image has git was asked when it was planned."""
+    """Whether the image has git was checked while planning."""
     line = f"six @ git+https://github.com/benjaminp/six@{'0a' * 20}"
     file = tmp_path / "requirements.txt"
     file.write_text(f"{line}\n")
