@@ -10,7 +10,7 @@ from tests.support.planted import named
 # /planted/replace.py FILE OLD NEW: see tests.support.planted.
 _REPLACE = "RUN --mount=type=bind,target=/planted python3 /planted/replace.py"
 
-# ncclGetVersion writes 22907 (2.29.7) to where its argument points (c7 07: mov dword [rdi]); here it says 22906. Another
+# ncclGetVersion writes 22907 (2.29.7) to where its argument points (c7 07: mov dword [rdi]); here it says 22906. A
 # library without symbol versions takes libfabric's place, so programs start and then fail on missing functions.
 WHEELS = rf"""
 ENV RDMAV_FORK_SAFE=0 LD_LIBRARY_PATH=/opt/other

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from trainwright.core.masking import mask, masked
@@ -25,17 +26,21 @@ JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old 
 
 
 @contextmanager
-def _held(numbers: list[int]) -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM: a process whose start is interrupted would keep running unnoticed."""
+def interruptions(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> Iterator[None]:
+    """Handle Ctrl-C and SIGTERM with ``handler`` in this block; outside of the main thread none arrive anyway.
+
+    Args:
+        handler: as of :func:`signal.signal`. Child processes inherit ``SIG_IGN``, but no function.
+    """
     try:
-        before = {n: signal.signal(n, lambda n, _: numbers.append(n)) for n in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: no signal arrives here
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread
         before = {}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,9 @@ def run(
     """
     started = time.monotonic()
     merged = {**os.environ, **env} if env else None
-    held: list[int] = []
+    deferred: list[int] = []  # a process whose start is interrupted would keep running unnoticed
     try:
-        with _held(held) if finish else nullcontext():
+        with interruptions(lambda number, _: deferred.append(number)) if finish else nullcontext():
             process = subprocess.Popen(  # noqa: S603 - argv comes from this package
                 list(argv),
                 env=merged,
@@ -99,7 +104,7 @@ def run(
             )
         with process:
             try:
-                for number in held:
+                for number in deferred:
                     signal.raise_signal(number)
                 out, err = process.communicate(stdin or "", timeout=timeout)
             except KeyboardInterrupt:

@@ -16,6 +16,7 @@ from pathlib import Path
 from trainwright.core.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.core.junit import check_junit
 from trainwright.core.owned import claim, write_atomically
+from trainwright.core.runner import interruptions
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import FOR_LABEL, LABEL
@@ -238,7 +239,7 @@ def _run(
     finally:
         if view is not None:
             view.close()
-        with _undisturbed():
+        with interruptions(signal.SIG_IGN):
             hosts.remove(engine, identity)
             cable.close()
     # First of all: the caller may be unable to read what containers wrote as root.
@@ -294,7 +295,7 @@ def _workplace(engine: Engine, work: Path, identity: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with _undisturbed():
+        with interruptions(signal.SIG_IGN):
             hosts.remove(engine, identity)
             leftovers.remove_work(engine, work)
             if isinstance(error, (KeyboardInterrupt, Failure)) and not any(
@@ -302,22 +303,8 @@ def _workplace(engine: Engine, work: Path, identity: str) -> Iterator[None]:
             ):
                 shutil.rmtree(work.parent, ignore_errors=True)
         raise
-    with _undisturbed():
+    with interruptions(signal.SIG_IGN):
         leftovers.remove_work(engine, work)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore a second Ctrl-C during the clean-up."""
-    try:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: no signal arrives here
-        before = {}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _forget_old_reports() -> None:
