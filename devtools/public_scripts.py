@@ -79,17 +79,13 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-def found_in(folder: Path, row: dict[str, Any]) -> list[str] | None:
-    """Return the findings in a script as ``TW121 error 31``, sorted; None if it is not checked out."""
-    owner, name = row["repository"].split("/")
-    path = next(
-        (p for p in (folder / f"{owner}+{name}" / row["path"], folder / owner / name / row["path"]) if p.is_file()),
-        None,
-    )
-    if path is None:
+def found_in(checkout: Path, row: dict[str, Any]) -> list[str] | None:
+    """Return the findings in a script as ``TW121 error train.py:31``, sorted; None if it is not checked out."""
+    path = checkout / row["path"]
+    if not path.is_file():
         return None
     job = parse_record(Job, JOBS[row["job"]] | {"hyperparameters": row.get("hyperparameters", {})}, row["path"])
-    root = path.parents[len(Path(row["path"]).parts) - 1] / row["source_dir"] if "source_dir" in row else path.parent
+    root = checkout / row["source_dir"] if "source_dir" in row else path.parent
     found = examine(Reader().script(path.resolve(), root.resolve()), job).findings
     return sorted(f"{f.code} {f.severity} {f.path}:{f.line}" for f in found)
 
@@ -97,24 +93,31 @@ def found_in(folder: Path, row: dict[str, Any]) -> list[str] | None:
 def main(arguments: list[str]) -> int:
     """Compare the findings with the list; return 1 if they differ."""
     folder = Path(arguments[0])
-    rows = yaml.safe_load(LIST.read_text())
+    repositories = yaml.safe_load(LIST.read_text())
     differ, seen, count = 0, 0, Counter[str]()
-    for row in rows:
-        found = found_in(folder, row)
-        if found is None:
-            continue
-        seen += 1
-        count.update(line.split(":")[0].rpartition(" ")[0] for line in found)
-        for sign, lines in (("+", set(found) - set(row["findings"])), ("-", set(row["findings"]) - set(found))):
-            for line in sorted(lines):
-                differ += 1
-                print(f"{row['repository']} {row['path']}: {sign} {line}")
-        row["findings"] = found
-    print(f"{seen} of {len(rows)} scripts checked out, {differ} findings differ; now:")
+    for repository in repositories:
+        owner, name = repository["repository"].split("/")
+        checkout = next((p for p in (folder / f"{owner}+{name}", folder / owner / name) if p.is_dir()), folder / "none")
+        for row in repository["scripts"]:
+            found = found_in(checkout, row)
+            if found is None:
+                continue
+            known = row.pop("findings", [])
+            seen += 1
+            count.update(line.split(":")[0].rpartition(" ")[0] for line in found)
+            for sign, lines in (("+", set(found) - set(known)), ("-", set(known) - set(found))):
+                for line in sorted(lines):
+                    differ += 1
+                    print(f"{owner}/{name} {row['path']}: {sign} {line}")
+            if found:
+                row["findings"] = found
+    print(
+        f"{seen} of {sum(len(r['scripts']) for r in repositories)} scripts checked out, {differ} findings differ; now:"
+    )
     for what, number in sorted(count.items()):
         print(f"  {number:4} {what}")
     if "--write" in arguments:
-        LIST.write_text(yaml.safe_dump(rows, sort_keys=False, width=118))
+        LIST.write_text(yaml.safe_dump(repositories, sort_keys=False, width=118, default_flow_style=None))
     return int(bool(differ))
 
 
