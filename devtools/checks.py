@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
-MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image", "tests/unit/prove/test_smoke.py")}
+MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
 TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "registry", "upload", "gpu"))
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 

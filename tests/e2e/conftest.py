@@ -52,8 +52,7 @@ evidence: [{source: this test, date: "2026-11-21", says: small}]
 """
 # Modules that take minutes, in the order in which they are begun; all others come after them. The CUDA image is built
 # while the disk is empty. What computes stands beside what sleeps. Modules with a second engine, of which a machine
-# has one at a time, are apart: estimator_proof and base_images, same_layers, faults, mirror. test_smoke takes a CPU
-# image of another's.
+# has one at a time, are apart: estimator_proof and base_images, same_layers, faults, mirror.
 LONGEST = (
     "test_build_cuda",
     "test_pipeline",
@@ -68,7 +67,6 @@ LONGEST = (
     "test_rehearse_tensorflow",
     "test_same_layers",
     "test_build_images",
-    "test_smoke",
     "test_faults",
     "test_base_filesystem",
     "test_rehearse_examples",

@@ -22,7 +22,8 @@ RUN ssh-keygen -A && mkdir -p /root/.ssh && ssh-keygen -q -N '' -t ed25519 -f /r
  && cat /root/.ssh/id_ed25519.pub >> /root/.ssh/authorized_keys && echo 'StrictHostKeyChecking yes' > /root/.ssh/config
 RUN touch /root/.netrc && mkdir -p /root/.aws /mnt/left && echo '[default]' > /root/.aws/credentials
 RUN mkdir -p /opt/ml/code && echo x > /opt/ml/code/x.py && chmod 755 /tmp && : > /licenses/components.txt
-RUN cp /usr/bin/true /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root
+RUN cp /usr/bin/true /usr/local/bin/as-root && chmod 4755 /usr/local/bin/as-root && echo x > /var/log/build.log \\
+ && cp /usr/bin/true /usr/local/bin/gcc
 RUN cp /lib/x86_64-linux-gnu/libibverbs.so.1 /usr/local/lib/libcuda.so.1 \\
  && cp /lib/x86_64-linux-gnu/libmpi.so.40 /usr/local/lib/libmpi.so.40 && ldconfig
 RUN rm /opt/metis/lib/libmetis.so* /opt/metis/bin/graphchk && find / -xdev -name metis.h -delete && ldconfig
@@ -248,7 +249,8 @@ def test_planted_faults_are_found(faults: str, cpu_image: str, plan: dict[str, A
         found, failed = failing(image, plan, tmp_path, COVERED)
     if faults == "contents":
         facts = {difference.fact for difference in differences(plan, found)}
-        assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "ssh host keys", "ssh keys of root"} <= facts
+        files = {"libmpi", "/usr/local/lib/libcuda.so.1", "gcc", "logs", "ssh host keys", "ssh keys of root"}
+        assert {"FI_PROVIDER", *files} <= facts
     assert failed == expected
 
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
-import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.paths import templates_dir
-from trainwright.core.runner import run
-from trainwright.prove import probe, smoke, smoke_view
-from trainwright.prove.differences import differences
+from trainwright.prove import smoke, smoke_view
 from trainwright.prove.in_build import BuiltProof
 from trainwright.prove.smoke_view import read
 
@@ -312,79 +306,6 @@ def test_every_shipped_component_has_tests() -> None:
 def test_shipped_tests_import_nothing_of_trainwright() -> None:
     for file in [*(templates_dir() / "contract").glob("*.py"), *templates_dir().glob("components/*/test_*.py")]:
         assert "trainwright" not in "".join(line for line in file.read_text().splitlines() if "import" in line), file
-
-
-# On a real image: any that was built here.
-
-
-def built_here(client: str) -> str | None:
-    wanted = ["--filter", "reference=trainwright/pytorch", "--filter", "label=io.trainwright.component.metis"]
-    wanted += ["--filter", "label=io.trainwright.component.sagemaker-toolkit"]
-    done = run([client, "images", *wanted, "--filter", "label=io.trainwright.cuda=cpu", "--format", "{{.Tag}}"])
-    return f"trainwright/pytorch:{done.stdout.split()[0]}" if done.ok and done.stdout.split() else None
-
-
-def plan_of(image: str, client: str) -> Mapping[str, Any]:
-    """A plan made from the image's labels: enough to choose the tests."""
-    labels = json.loads(run([client, "image", "inspect", "--format", "{{json .Config.Labels}}", image]).stdout)
-    prefix = "io.trainwright.component."
-    return {
-        "id": labels["io.trainwright.plan"],
-        "framework": labels["io.trainwright.framework"],
-        "version": labels["io.trainwright.framework-version"],
-        "cuda": labels["io.trainwright.cuda"],
-        "python": labels["io.trainwright.python"],
-        "components": [{"name": k.removeprefix(prefix)} for k in labels if k.startswith(prefix)],
-        "environment": {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"},
-        "labels": labels,
-    }
-
-
-FAULTS = """FROM {image}
-RUN ssh-keygen -A && touch /root/.netrc && mkdir -p /opt/ml/code && echo x > /opt/ml/code/x.py \\
- && cp /lib/x86_64-linux-gnu/libibverbs.so.1 /usr/local/lib/libcuda.so.1 \\
- && cp /lib/x86_64-linux-gnu/libmpi.so.40 /usr/local/lib/libmpi.so.40 \\
- && printf '#!/bin/sh\\n' > /usr/local/bin/gcc && chmod +x /usr/local/bin/gcc && chmod -x /opt/venv/bin/train \\
- && rm /opt/metis/lib/libmetis.so && rm -r /opt/venv/lib/python3*/site-packages/jmespath* && echo x > /var/log/build.log
-ENV FI_PROVIDER=efa
-ENTRYPOINT train
-"""
-
-
-@pytest.mark.engine
-def test_planted_faults_are_found(tmp_path: Path) -> None:
-    client = next((path for path in ("/usr/bin/docker", shutil.which("docker") or "") if Path(path).is_file()), None)
-    image = client and built_here(client)
-    if not client or not image:
-        pytest.skip("no CPU image was built here")
-    plan = plan_of(image, client)
-    (tmp_path / "Dockerfile").write_text(FAULTS.format(image=image))
-    tag = "trainwright-test/faults:smoke"
-    built = run(
-        [client, "build", "-q", "--network", "none", "-t", tag, str(tmp_path)],
-        env={"DOCKER_BUILDKIT": "1"},
-        timeout=300,
-    )
-    assert built.ok, built.tail()
-    try:
-        found = probe.probe(client, tag, plan)
-        facts = {d.fact for d in differences(plan, found)}
-        assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "gcc", "logs", "ssh host keys"} <= facts
-        report = smoke.smoke(client, tag, plan, found, tmp_path / "report")
-        failed = {row.check for row in report.rows if row.outcome == "failed"}
-    finally:
-        run([client, "rmi", "-f", tag])
-    assert {
-        "test_entrypoint_becomes_the_command",
-        "test_no_settings_of_a_site[/root/.netrc]",
-        "test_train_is_on_path_and_executable",
-        "test_a_job_succeeds",
-        "test_dependencies_fit_each_other",
-        "test_code_is_baked_only_where_the_plan_says_so",
-        "test_program_partitions_a_graph",
-        "test_library_partitions_a_graph",
-    } <= failed
-    assert not failed & {"test_learns", "test_gloo_all_reduce_under_torchrun", "test_hostname_shim_is_a_library"}
 
 
 def test_a_check_that_the_base_fails_as_well_is_the_base_s() -> None:
