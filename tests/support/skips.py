@@ -37,7 +37,6 @@ LACKING = (
     "no ssh-keygen here",
     "no curl on this machine",
     "this Python has no pip",
-    "no CPU image was built here",
 )
 
 
