@@ -61,7 +61,7 @@ def make(folder: Path, archives: Path) -> Path:
     shutil.rmtree(wheels)
     shutil.copytree(images_dir() / LINE, folder / "catalog/images" / LINE)
     _component(folder / "catalog/templates/components/pytorch", sha256_of(mirror / FILE))
-    (folder / "trainwright.toml").write_text(f'artifact_mirror = "{mirror.resolve()}"\n')
+    (folder / "trainwright.toml").write_text(f'artifact_mirror = "{mirror.resolve()}"\nlocks = "locks"\n')
     return mirror / FILE
 
 
