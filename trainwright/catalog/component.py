@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -318,7 +318,8 @@ class ComponentFolder(Record, dict=True):
         return {file.name: f"{'755' if file.executable else '644'} {file.sha256()}" for file in found}
 
 
-def _fit(patterns: Iterable[str], package: str) -> int:
+@lru_cache(maxsize=65536)  # every plan asks the same of its packages
+def _fit(patterns: tuple[str, ...], package: str) -> int:
     return max((len(pattern) for pattern in patterns if fnmatchcase(package, pattern)), default=0)
 
 

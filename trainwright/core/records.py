@@ -74,6 +74,7 @@ class _Kind(msgspec.StructMeta):
     descriptions: dict[str, str]
     described: dict[str, Described]
     namespace_: dict[str, Any]
+    renamed_: dict[str, str]
 
     def __new__(mcls, name: str, bases: tuple[Any, ...], space: dict[str, Any], **config: Any) -> _Kind:
         *others, base = bases
@@ -89,6 +90,8 @@ class _Kind(msgspec.StructMeta):
         known = {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
         made = super().__new__(mcls, name, (base,), space | known, kw_only=True, **config)
         made.namespace_ = space
+        pairs = zip(made.__struct_fields__, made.__struct_encode_fields__, strict=True)
+        made.renamed_ = {field: key for field, key in pairs if field != key}
         made.described = getattr(base, "described", {}) | told
         made.descriptions = {key: each.description for key, each in made.described.items()}
         return made
@@ -97,8 +100,8 @@ class _Kind(msgspec.StructMeta):
 
         def __call__(cls, /, **given):
             """A record that is made in Python is checked as data from a file is."""
-            keys = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-            return read_record(cls, {keys.get(key, key): value for key, value in given.items()})
+            keys = cls.renamed_
+            return read_record(cls, {keys.get(key, key): value for key, value in given.items()} if keys else given)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))

@@ -272,6 +272,7 @@ def _share_out(
         return line_s.takes(package) and not providers[name].takes(package)
 
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
+    owners = [(name, provider) for name, provider in providers.items() if provider.owns]
     for package in lock.packages if lock is not None else ():
         needing = [
             name
@@ -282,8 +283,8 @@ def _share_out(
             continue
         fits = [(providers[name].building(package.name), name) for name in needing]
         if not all(strength for strength, _ in fits):
-            fits = [(provider.owning(package.name), name) for name, provider in providers.items()]
-        strength, owner = max(fits)
+            fits = [(provider.owning(package.name), name) for name, provider in owners]
+        strength, owner = max(fits, default=(0, ""))
         owned[owner if strength else needing[0]].append(package)
     return owned
 

@@ -73,8 +73,14 @@ def identify(plan: Plan, catalog: Catalog) -> str:
 
 
 def render_files(plan: Plan, catalog: Catalog) -> str:
-    """A digest of the files that decide how a plan is rendered: templates, the code of this package, the tools."""
-    return _bytes_of(_sources_of_render(plan, catalog))
+    """A digest of the files that decide how a plan is rendered: templates, the code of this package, the tools.
+
+    They are looked at once for each catalog, as they were when its first plan was made.
+    """
+    of = f"{plan.python} {plan.platform}"
+    if of not in catalog.digests:
+        catalog.digests[of] = _bytes_of(_sources_of_render(plan, catalog))
+    return catalog.digests[of]
 
 
 def _carried(plan: Plan) -> dict[str, Any]:
