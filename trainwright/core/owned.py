@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -44,7 +46,7 @@ class Manifest(NamedTuple):
 def write_atomically(path: Path, text: str) -> None:
     """Write ``text`` so that ``path`` holds either its old content or all of the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = _part(path, os.getpid())
+    part = _part(path, threading.get_native_id())  # in the main thread, the process id
     try:
         part.write_text(text)
         part.replace(path)
@@ -93,7 +95,10 @@ def claim(folder: Path, kind: str, named: str, *, whole: bool = False) -> Manife
     if found is None and (folder.is_symlink() or folder.exists()):
         if not folder.is_dir():
             raise RequestError(f"{named}: not a directory", remedy="Name a new folder or an empty one.")
-        if next(folder.iterdir(), None) is not None:
+        # Another process may be claiming it right now: the part of a manifest, then the manifest.
+        part = re.compile(rf"\.{re.escape(MANIFEST)}\.\d+\.part")
+        held = any(not part.fullmatch(each.name) for each in folder.iterdir())
+        if held and (found := _read(folder)) is None:
             raise RequestError(
                 f"{named}: the folder is not empty, and Trainwright did not fill it; nothing was changed",
                 remedy="Name a new folder or an empty one.",

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
@@ -291,3 +293,18 @@ def test_a_file_that_another_program_wrote_is_not_replaced(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(RequestError):
         check_replaceable(tmp_path / "link", "--output link", mark="# Made by")
+
+
+def test_commands_that_begin_at_once_claim_one_folder(tmp_path: Path) -> None:
+    """Jobs of a new machine begin side by side, and share the folder that TRAINWRIGHT_STATE or _CACHE names."""
+    for round_ in range(20):
+        folder, together = tmp_path / f"{round_}", Barrier(6)
+
+        def begin(folder: Path = folder, together: Barrier = together) -> None:
+            together.wait()
+            claim(folder, "state", "TRAINWRIGHT_STATE=state", whole=True)
+
+        with ThreadPoolExecutor(6) as pool:
+            for begun in [pool.submit(begin) for _ in range(6)]:
+                begun.result()
+        assert [each.name for each in folder.iterdir()] == [MANIFEST]
