@@ -144,9 +144,10 @@ def within(version: str | None, wanted: str) -> bool:
     """Whether a version is in a range; ``cpu`` matches only itself."""
     if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():
         return version == wanted
-    if not version.isascii() or not all(part.isdigit() for part in version.split(".")):
+    public, plus, local = version.partition("+")  # no range speaks of a local part, such as +cpu
+    if not version.isascii() or not all(p.isdigit() for p in public.split(".")) or bool(plus) != local.isalnum():
         return bool(_range(wanted).contains(version, prereleases=True))
-    release = _numbers(version)
+    release = _numbers(public)
     return all(_holds(release, sign, _numbers(bound), bool(star)) for sign, bound, star in _CLAUSE.findall(wanted))
 
 

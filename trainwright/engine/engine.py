@@ -13,7 +13,9 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -108,8 +110,12 @@ def survey() -> tuple[list[Client], list[PassedOver]]:
     """
     able: list[Client] = []
     passed: list[PassedOver] = []
-    for path in _programs():
-        found = _examine(path)
+    programs = list(_programs())
+    asked = [[path, *words] for path in programs for words in (("--version",), ("buildx", "version"))]
+    with ThreadPoolExecutor(len(asked) or 1) as pool:  # each answer is waited for
+        said = list(pool.map(partial(runner.run, timeout=ANSWER_SECONDS), asked))
+    for path, version, plugin in zip(programs, said[::2], said[1::2], strict=True):
+        found = _examined(path, version, plugin)
         if isinstance(found, Client):
             able.append(found)
         else:
@@ -272,15 +278,14 @@ def _programs() -> Iterator[str]:
             yield path
 
 
-def _examine(path: str) -> Client | PassedOver:
-    said = runner.run([path, "--version"], timeout=ANSWER_SECONDS)
+def _examined(path: str, said: runner.Completed, plugin: runner.Completed) -> Client | PassedOver:
+    """A program by what it said to ``--version`` and to ``buildx version``."""
     match = re.search(r"Docker version (\d+)\.(\d+)[^\s,]*", said.stdout)
     if not said.ok or not match:
         what = (said.stdout.strip() or said.tail(1)).splitlines()
         return PassedOver(path, "", f"is not a docker client: {what[0] if what else f'exit status {said.returncode}'}")
     version = match.group(0).removeprefix("Docker version ")
     number = (int(match.group(1)), int(match.group(2)))
-    plugin = runner.run([path, "buildx", "version"], timeout=ANSWER_SECONDS)
     buildx = re.search(r"buildx\S*\s+v?(\d+)\.(\d+)", plugin.stdout) if plugin.ok else None
     if buildx and (int(buildx.group(1)), int(buildx.group(2))) >= RAWJSON_SINCE:
         return Client(path, "buildx", version, "rawjson")

@@ -114,19 +114,28 @@ def runner_archive() -> Path:
         EngineError: this environment lacks a package.
     """
     files = {f"trainwright/{name}.py": import_root() / "trainwright" / f"{name}.py" for name in _MODULES}
-    for name in PACKAGES:
-        files |= _package(name)
-    digests = [[name, _sha256(path.read_bytes())] for name, path in sorted(files.items())]
+    digests = [*(_sha256(path.read_bytes()) for path in files.values()), *map(_record, PACKAGES)]
     digest = _sha256(json.dumps(digests).encode())
     made = cache_dir() / "proof-runner" / f"{digest[:32]}.zip"
     with locked(made):
         if not made.is_file():
+            for name in PACKAGES:
+                files |= _package(name)
             part = made.with_suffix(".part")
             with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, path in sorted(files.items()):
                     archive.writestr(zipfile.ZipInfo(name), path.read_bytes(), zipfile.ZIP_DEFLATED)
             part.replace(made)
     return made
+
+
+def _record(name: str) -> str:
+    """The checksums of an installed package's files: as its installer recorded them, or else computed."""
+    try:
+        recorded = importlib.metadata.distribution(name).read_text("RECORD")
+    except importlib.metadata.PackageNotFoundError:
+        recorded = None
+    return recorded or "".join(f"{path} {_sha256(path.read_bytes())}\n" for path in _package(name).values())
 
 
 def _package(name: str) -> dict[str, Path]:

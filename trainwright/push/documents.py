@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from trainwright.core.records import Document
-from trainwright.push.replicas import Replica
 
 TagKind = Literal["immutable", "own", "moving"]
 
@@ -17,6 +16,14 @@ class PushedTag(Document):
     kind: TagKind
     state: Literal["made", "moved", "there already", "kept"]
     says: str
+
+
+class Replica(Document):
+    """A copy that ECR made in another region or account. ``uri`` names it by digest."""
+
+    account: str
+    region: str
+    uri: str
 
 
 class SociRow(Document):

@@ -6,21 +6,13 @@ import time
 from collections.abc import Callable
 
 from trainwright.core.errors import RegistryRefused
-from trainwright.core.records import Document
 from trainwright.core.say import Say
+from trainwright.push.documents import Replica
 from trainwright.push.ecr import Ecr
 from trainwright.push.references import PushPlace
 
 SECONDS = 1800.0  # most images are there in less than 30 minutes (ECR user guide, "Private image replication")
 _PAUSE = 5.0
-
-
-class Replica(Document):
-    """A copy in another region or account. ``uri`` names it by digest."""
-
-    account: str
-    region: str
-    uri: str
 
 
 def await_replicas(

@@ -245,7 +245,12 @@ clauses = st.one_of(
 ).map("".join)
 
 
-@given(numbers | numbers.map(lambda text: f"{text}rc1"), st.lists(clauses, min_size=1, max_size=3).map(", ".join))
+versions = st.builds(
+    "".join, st.tuples(numbers, st.sampled_from(["", "", "rc1", "+cpu", "+cu118", "rc1+cpu", "+cpu.1"]))
+)
+
+
+@given(versions, st.lists(clauses, min_size=1, max_size=3).map(", ".join))
 def test_a_range_is_what_packaging_says(version, wanted):
     assert within(version, wanted) is SpecifierSet(wanted).contains(version, prereleases=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -86,18 +87,19 @@ def test_lines_that_matter_are_shown_where_no_cause_is_known(line):
     assert line in [each.text for each in found.matters]
 
 
+@lru_cache
+def searched(line):
+    """The causes that a search of every pattern finds in a line."""
+    return [each.id for each in BOOK.causes if any(re.search(pattern, line) for pattern in each.patterns)]
+
+
 @given(
     st.lists(st.sampled_from(["step 1", "", "CUDA out of memory", "x" * 50, "Error 803", "\u00fc"]), max_size=60),
     st.integers(1, 40),
 )
 def test_blocks_make_no_difference(lines, size):
     """What is found in blocks of a few lines is what a search without a prefilter finds in each line."""
-    plain = [
-        (number, cause.id)
-        for number, line in enumerate(lines, 1)
-        for cause in BOOK.causes
-        if any(re.search(pattern, line) for pattern in cause.patterns)
-    ]
+    plain = [(number, cause) for number, line in enumerate(lines, 1) for cause in searched(line)]
     finder = Finder(Search(BOOK.causes, BOOK.words, _MATTERS))
     blocks = ["".join(f"{line}\n" for line in lines[at : at + size]).encode() for at in range(0, len(lines), size)]
     hits = [hit for block in blocks for hit in finder.find(block)]
