@@ -27,10 +27,11 @@ from trainwright.core.errors import RegistryRefused
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.push.documents import Replica
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry
-from trainwright.push.replicas import Replica, await_replicas
+from trainwright.push.replicas import await_replicas
 from trainwright.push.repository import load_policy
 from trainwright.push.tag_log import own_tag
 from trainwright.signing import bundle
