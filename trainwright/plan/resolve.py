@@ -214,6 +214,12 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
+    mains = {entry.line.main for entry in _entries(request, catalog)} if request.without else set()
+    if gone := sorted(mains & set(request.without)):
+        raise RequestError(
+            f"--without {gone[0]}: it is the framework of {request.framework} images",
+            remedy="Omit that flag, or name another --framework: ./invoke list",
+        )
     version = request.version if request.allow_unproven else None
     lines = [entry.line for entry in _entries(request, catalog)] if version else []
     if version and not any(begins(line.version, version) or is_whole(version, line) for line in lines):

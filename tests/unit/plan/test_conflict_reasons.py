@@ -18,7 +18,7 @@ from trainwright.catalog.component import Component, ComponentFolder
 from trainwright.catalog.image_line import Evidence, Line, Selection
 from trainwright.catalog.incompatibilities import Incompatibility, Match, RuleBook, When
 from trainwright.core.data_files import parse_yaml
-from trainwright.core.errors import Conflict
+from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.records import parse_record
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -90,13 +90,12 @@ def test_an_offer_has_no_local_part_of_a_version() -> None:
     assert offers(conflict) == [CPU]
 
 
-def test_no_offer_is_without_the_component_that_is_the_framework() -> None:
+@pytest.mark.parametrize("framework", ["pytorch", "pytorch-trcomp"])
+def test_no_image_is_without_its_framework(framework: str) -> None:
     """The main component of ``pytorch-trcomp`` is ``pytorch``."""
-    with pytest.raises(Conflict) as refused:
-        resolve(make_request(framework="pytorch-trcomp", without="pytorch"), WHOLE)
-    commands = [offer["command"] for offer in refused.value.details["offers"]]
-    assert commands
-    assert not [command for command in commands if "--without" in command]
+    with pytest.raises(RequestError, match="--without pytorch: it is the framework of") as refused:
+        resolve(make_request(framework=framework, without="metis,pytorch"), WHOLE)
+    assert not isinstance(refused.value, Conflict)
 
 
 def test_another_version_is_nearer_than_another_processor() -> None:
