@@ -19,7 +19,6 @@ from trainwright.build.ledger import layers_of, make_ledger, owner_of, timeline_
 from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, EngineUsed
 from trainwright.build.user_step import SCRIPT, step_failure
-from trainwright.build.weigh import layers_in_engine
 from trainwright.core.errors import (
     BuildFailed,
     EngineError,
@@ -124,6 +123,7 @@ def record_image(
     built: Built,
     probe: dict[str, Any],
     *,
+    history: Sequence[tuple[str, int]],
     dockerfile: str,
     options: BuildOptions,
     seconds: float,
@@ -134,15 +134,14 @@ def record_image(
         inputs, engine, options: of the build.
         built: the image.
         probe: what was found in it.
+        history: its steps, as of :func:`trainwright.build.weigh.layers_in_engine`.
         dockerfile: the text that was built.
         seconds: that all of it took.
 
     Raises:
         BuildFailed: the engine refuses a tag.
-        EngineError: the engine cannot find the image.
     """
     plan, earlier = inputs.plan, _earlier(inputs, built.image_id)
-    history = layers_in_engine(engine, built.image_id)
     own = own_steps(built.progress)
     cached, total = sum(vertex.cached for vertex in own), len(own)
     now = datetime.now(UTC).isoformat(timespec="seconds")

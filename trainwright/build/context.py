@@ -38,8 +38,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
     plan = inputs.plan
     files = _folders(inputs, say)
     files |= {"Dockerfile": render_dockerfile(plan, inputs.catalog), **tool_files()}
-    folders = {name: folder.path for name, folder in inputs.catalog.components.items()}
-    files |= proof_files(plan, folders)
+    known = inputs.catalog.components
+    files |= proof_files(plan, {c.name: known[c.name].path for c in plan.components if c.name in known})
     if inputs.rootfs is not None:
         assert inputs.rootfs.path is not None, "the base is fetched before a context is written"
         files["base/rootfs.tar"] = inputs.rootfs.path

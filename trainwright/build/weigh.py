@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainwright.build.ledger import LedgerRow, make_ledger
@@ -38,22 +38,20 @@ def layers_in_engine(engine: Engine, image_id: str) -> list[tuple[str, int]]:
     return [(row["CreatedBy"], int(row["Size"])) for row in parsed]
 
 
-def check_budget(plan: Plan, engine: Engine, built: Built, dockerfile: str) -> None:
+def check_budget(plan: Plan, built: Built, history: Sequence[tuple[str, int]], dockerfile: str) -> None:
     """Compare a new image with the budget of its plan, if it has one.
 
     Args:
         plan: of the image.
-        engine: has it.
         built: the image, which has no tag yet.
+        history: its steps, as of :func:`layers_in_engine`.
         dockerfile: the text that was built.
 
     Raises:
         ProofFailed: the image is over its budget by more than the tolerance; no tag was moved.
-        EngineError: the engine does not find the image.
     """
     if (budget := plan.budget) is None:
         return
-    history = layers_in_engine(engine, built.image_id)
     total = sum(count for _, count in history)
     if not budget.broken_by(total):
         return

@@ -54,6 +54,7 @@ class State(Struct, frozen=True):
         folder: the build context.
         base: what was found in the image that is extended.
         proven: what the builder found in the image, where it proves what it builds.
+        history: (created by, bytes) of the steps of the built image, newest first.
         held: what is let go of when the context is built, or at the end.
     """
 
@@ -82,6 +83,7 @@ class State(Struct, frozen=True):
     base: dict[str, Any] = {}
     proven: ProofRun | None = None
     built: Built | None = None
+    history: tuple[tuple[str, int], ...] = ()
     probe: dict[str, Any] = {}
     record: BuildRecord | None = None
     pushed: PushDocument | None = None
@@ -294,10 +296,12 @@ def build(state: State) -> State:
 
 def weigh(state: State) -> State:
     """The size of the image, which keeps the budget of its plan; one that does not is a failure."""
-    from trainwright.build.weigh import check_budget
+    from trainwright.build.weigh import check_budget, layers_in_engine
 
-    check_budget(known(state.inputs).plan, known(state.engine), known(state.built), state.dockerfile)
-    return state
+    built = known(state.built)
+    history = tuple(layers_in_engine(known(state.engine), built.image_id))
+    check_budget(known(state.inputs).plan, built, history, state.dockerfile)
+    return replace(state, history=history)
 
 
 def probe(state: State) -> State:
@@ -320,6 +324,7 @@ def tag_and_record(state: State) -> State:
         known(state.engine),
         known(state.built),
         state.probe,
+        history=state.history,
         dockerfile=state.dockerfile,
         options=known(state.options),
         seconds=time.monotonic() - state.started,

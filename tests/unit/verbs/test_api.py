@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -36,7 +37,7 @@ def built(monkeypatch):
     def build(inputs, folder, engine, *, options, **_):
         assert "FROM" in (folder / "Dockerfile").read_text()
         asked.append(options)
-        return object()
+        return SimpleNamespace(image_id=IMAGE)
 
     def smoke(record, image, engine, *, bar, **_):
         asked.append((image, bar))
@@ -56,7 +57,7 @@ def built(monkeypatch):
     monkeypatch.setattr("trainwright.engine.setup.ensure_tool", lambda *_, **__: None)
     monkeypatch.setattr("trainwright.build.context.write_context", _dockerfile)
     monkeypatch.setattr("trainwright.build.build.run_build", build)
-    monkeypatch.setattr("trainwright.build.weigh.check_budget", lambda *_: None)
+    monkeypatch.setattr("trainwright.build.weigh.layers_in_engine", lambda *_: [])
     monkeypatch.setattr("trainwright.build.build.probe_image", lambda *_, **__: {})
     monkeypatch.setattr("trainwright.build.build.record_image", keep)
     monkeypatch.setattr(smoking, "smoke_record", smoke)  # loaded before: it binds connect
