@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TextIO
 
-from trainwright.core.layout import duration
+from trainwright.core.layout import duration, size
 from trainwright.core.text import coloured
 from trainwright.engine.buildkit_log import BuildProgress, Vertex
 
@@ -265,6 +265,9 @@ def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
         count = f"{current.step}/{current.total}" if current.step is not None else ""
         whose = f"{current.component}: " if current.component not in (None, current.stage) else ""
         what, last = (short(whose + readable(current.text)), current.last_line) if state else ("", "")
+        if state == "running" and (fetched := current.download) is not None:
+            what = f"{size(fetched.bytes)} of {size(fetched.total_bytes)}, "
+            what += f"{fetched.wheels} of {fetched.total_wheels} wheels"
         if not state and by_state["cached"]:
             what = f"{len(by_state['cached'])} from the cache"
         since = current.started if state == "running" else None

@@ -21,6 +21,12 @@ _NAME = re.compile(r"\[(?:(?P<stage>[^\]]*?)\s+)?(?P<step>\d{1,6})/(?P<total>\d{
 _EXIT = re.compile(r"exit code: (\d{1,5})")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+# What uv says of wheels that it fetches, without a terminal and only of those above 1 MiB (astral-sh/uv#11165):
+# "Downloading numpy (16.1MiB)", then " Downloaded numpy".
+_WHEEL = re.compile(
+    r"Downloading (?P<name>\S+) \((?P<size>\d{1,6}(?:\.\d)?) ?(?P<unit>[MG]iB)\)|Downloaded (?P<done>\S+)"
+)
+_UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 _OF_CACHES = ("importing cache manifest", "exporting cache")
 _CANCELED = ("context canceled", "CANCELED", "Canceled")
 
@@ -29,6 +35,15 @@ LogFormat = Literal["auto", "rawjson", "plain"]
 
 def _clean(line: str) -> str:
     return mask(_CONTROL.sub("", _ESCAPE.sub("", line)))[:LINE_LENGTH]
+
+
+class Download(NamedTuple):
+    """The wheels that a step fetches: bytes and number of those that are there, and of all that it has named."""
+
+    bytes: int
+    total_bytes: int
+    wheels: int
+    total_wheels: int
 
 
 @dataclass
@@ -54,6 +69,8 @@ class Vertex:
     error: str | None = None
     status: str = ""
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
+    _wheels: dict[str, int] = field(default_factory=dict, repr=False)  # bytes of those that it fetches
+    _fetched: set[str] = field(default_factory=set, repr=False)
     _open: bool = field(default=False, repr=False)  # the last line of the log has no end yet
 
     @property
@@ -75,6 +92,14 @@ class Vertex:
         """Its last line of output, else its status."""
         return next((line for line in reversed(self.log) if line.strip()), self.status)
 
+    @property
+    def download(self) -> Download | None:
+        """How far it is with fetching wheels; ``None`` if it fetches none, or has all of them."""
+        there = [size for name, size in self._wheels.items() if name in self._fetched]
+        if len(there) == len(self._wheels):
+            return None
+        return Download(sum(there), sum(self._wheels.values()), len(there), len(self._wheels))
+
     def _rename(self, name: str) -> None:
         self.name = name
         self.text, self.stage, self.step, self.total = name, None, None, None
@@ -91,6 +116,11 @@ class Vertex:
                 # A progress bar redraws its line after a carriage return: keep what it shows last.
                 self.log.append(_clean(whole.rstrip("\r").rsplit("\r", 1)[-1]))
                 self._open = not ended
+                if ended and (match := _WHEEL.fullmatch(self.log[-1].strip())):
+                    if match["done"]:
+                        self._fetched.add(match["done"])
+                    else:
+                        self._wheels[match["name"]] = round(float(match["size"]) * _UNITS[match["unit"]])
 
 
 class FailedStep(NamedTuple):

@@ -179,6 +179,54 @@ def test_every_stage_of_a_finished_build_has_its_tick(sample: str) -> None:
     assert {row.state for row in rows(progress)} <= {"done", "cached"}
 
 
+def wheels(*, until: str = "") -> BuildProgress:
+    """A build that fetches wheels in several stages (an excerpt of a build of pytorch:cpu), up to a line."""
+    progress = BuildProgress()
+    for line in (DATA / "plain-wheels.txt").read_text().splitlines():
+        progress.feed(line)
+        if until and line.endswith(until):
+            break
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("until", "stage", "what"),
+    [
+        # uv's own numbers in MiB: 2.1 + 33.7 + 4.5 + 1.4 + 15.8 = 57.5 to fetch, of which 1.4, then 8.0 are there.
+        ("Downloading botocore (15.8MiB)", "sagemaker-toolkit-layer", "0 B of 60.3 MB, 0 of 5 wheels"),
+        ("Downloaded pynacl", "sagemaker-toolkit-layer", "1.5 MB of 60.3 MB, 1 of 5 wheels"),
+        ("Downloaded cryptography", "sagemaker-toolkit-layer", "8.4 MB of 60.3 MB, 3 of 5 wheels"),
+        ("Downloaded networkx", "pytorch-layer", "4.0 MB of 27.2 MB, 2 of 4 wheels"),
+    ],
+)
+def test_a_stage_that_fetches_wheels_says_how_far_it_is(until: str, stage: str, what: str) -> None:
+    assert {row.stage: row.what for row in rows(wheels(until=until))}[stage] == what
+
+
+def test_a_stage_that_has_its_wheels_shows_its_step() -> None:
+    shown = {row.stage: row.what for row in rows(wheels(until="Downloaded mpi4py"))}
+    assert shown["mpi4py-layer"].startswith("RUN /opt/tools/into-layer")
+    assert {row.stage: row.what for row in rows(wheels())}["python-layer"] == ""
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_the_bytes_of_wheels_fit_any_terminal(width: int) -> None:
+    console = Console(width=width, file=io.StringIO())
+    console.print(table_of(rows(wheels(until="Downloaded cryptography")), now=time.time()))
+    (line,) = (one for one in console.file.getvalue().splitlines() if "sagemaker" in one)  # type: ignore[attr-defined]
+    assert "8.4 MB of" in line
+
+
+@pytest.mark.parametrize(
+    "line", ["Downloading x (1e9MiB)", "Downloading x (1.2.3MiB)", "Downloading x ()", "Downloading", "Downloaded y"]
+)
+def test_what_only_looks_like_a_wheel_is_a_line_like_any_other(line: str) -> None:
+    progress = BuildProgress()
+    for text in ("#1 [a 1/2] RUN fetch", f"#1 0.1 {line}"):
+        progress.feed(text)
+    assert [(row.what, row.last_line) for row in rows(progress)] == [("RUN fetch", line)]
+
+
 def test_a_stage_that_ends_in_steps_without_a_layer_is_done_once_the_image_is_exported() -> None:
     progress = BuildProgress(clock=lambda: 1.0)
     progress.feed("#1 [final 14/15] RUN true")
