@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build import store
+from trainwright.build.context import COMPILED
 from trainwright.build.labels import build_labels, revision
 from trainwright.build.ledger import layers_of, make_ledger, owner_of, timeline_of
 from trainwright.build.options import BuildOptions
@@ -186,9 +187,11 @@ def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
 def own_steps(progress: BuildProgress) -> list[Vertex]:
     """The steps of components and shared stages.
 
-    FROM is not a step of ours, and BuildKit never reports it as cached.
+    FROM is not a step of ours, and BuildKit never reports it as cached. Wheels that were compiled before are taken, not
+    made: the builder may see them for the first time.
     """
-    return [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    taken = ("FROM ", f"COPY {COMPILED}/")
+    return [v for v in progress.steps if v.component is not None and not v.text.startswith(taken)]
 
 
 def builder_of(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:

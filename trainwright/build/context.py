@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
@@ -16,8 +16,13 @@ from trainwright.prove.in_build import proof_files
 from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs
 
+COMPILED = "compiled"  # the folder of wheels that were compiled before
+Amend = Callable[[Mapping[str, str | Path]], dict[str, str | Path]]
 
-def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", refresh: str | None = None) -> None:
+
+def write_context(
+    inputs: Inputs, folder: Path, *, say: Say, named: str = "", refresh: str | None = None, amend: Amend = dict
+) -> None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
     Args:
@@ -27,6 +32,7 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
         named: what the user called the folder, for errors.
         refresh: a day. Steps that install packages of the distribution read it, so that the builder takes none of them
             from a cache that another day, or none, has left.
+        amend: changes the files, content by name, before they are written.
 
     Raises:
         SourceError: a local file has the wrong checksum, or the site's folder lacks a package.
@@ -67,7 +73,7 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
     archives = dict.fromkeys(f"archives/{archive.owner}" for archive in inputs.archives)
     fill(
         folder,
-        files,
+        amend(files),
         kind="context",
         named=named,
         directories=["apt", *archives, *(f"wheels/{name}" for name in packages)],

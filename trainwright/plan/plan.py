@@ -111,6 +111,11 @@ class PlannedComponent(Record):
         python = [s for s in self.sources if s.package and "==" in s.package]
         return tuple(s for s in python if not (s.file or "").endswith(".whl"))
 
+    @property
+    def own_stage(self) -> bool:
+        """Whether they are built in the component's own stage instead."""
+        return self.values.get("sdists") == "own"
+
 
 class Expectation(Record):
     """A fact that the probe must find in the image."""

@@ -33,8 +33,6 @@ OLDEST_GOOD_PIP = (3, 7)
 MACROS = ("stages", "layer", "imports", "residue", "on_base", "interpreter", "interpreter_copy")
 # The program that installs packages, in stages alone.
 INTO_LAYER = "/opt/tools/into-layer "
-# The value `sdists` of a component that builds its source packages in its own stage.
-OWN_STAGE = "own"
 
 
 def render(plan: Plan, catalog: Catalog) -> str:
@@ -85,7 +83,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
             build_packages=_packages(plan, "build"),
             archives=[archive for c in plan.components for archive in c.archives],
             components_with_wheels=[c for c in plan.components if c.wheel_archives],
-            sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
+            sdist_components=[c for c in plan.components if c.sdists and not c.own_stage],
             environment=first,
             baked_environment=baked,
             labels={name: value for name, value in plan.labels.items() if name != PLAN_LABEL},

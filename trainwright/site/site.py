@@ -28,6 +28,8 @@ SITE_FILE = "trainwright.toml"
 PROJECT = "image"  # the table of the same file that says what to build; trainwright.plan.project reads it
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
+# A bucket by S3's rules for names, a repository of a registry, or a path.
+_WHEELS = r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]{1,512})?|oci://[a-z0-9][a-z0-9.:_/-]{2,255}|[^:\x00-\x1f]{1,1024})$"
 # The mount of apt_folder in a build step.
 APT_MOUNT = "/mnt/apt/repository"
 
@@ -99,6 +101,8 @@ class Settings(Record):
         locks: the folder of the locks of plans; by default ``locks`` in the working folder.
         vulnerabilities: a folder with vulnerability records as OSV exports them (:mod:`trainwright.scan.database`).
         allowed_vulnerabilities: a file with those that are accepted for a time.
+        wheels: where compiled wheels are kept besides this user's cache: a folder, ``s3://BUCKET/PREFIX`` or
+            ``oci://REGISTRY/REPOSITORY``.
         scan_fail_on: the least level of a vulnerability with which no image is pushed or promoted.
         build_network: ``host`` to build in the machine's own network, ``none`` to build without any.
         builder: name of the buildx builder.
@@ -126,6 +130,7 @@ class Settings(Record):
     locks: Path | None = None
     vulnerabilities: Path | None = None
     allowed_vulnerabilities: Path | None = None
+    wheels: Annotated[str, form(_WHEELS)] | None = None
     scan_fail_on: Literal["critical", "high", "medium", "low"] | None = None
     build_network: Literal["host", "none"] | None = None
     builder: Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
@@ -360,6 +365,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
             name = "artifact_mirror" if key == "artifact_folder" else key  # as in the file
             check_place(key, one, f"{where_of(path, text, name)}: {name}")
         data[key] = paths if isinstance(data[key], list) else paths[0]
+    if "wheels" in data and "://" not in data["wheels"]:
+        data["wheels"] = str(expanded(path.parent, data["wheels"]))
     if "signing" in data:
         data["signing"] = {key: _from(path.parent, value) for key, value in data["signing"].items()}
     return data

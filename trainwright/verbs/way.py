@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainwright.build.options import BuildOptions
     from trainwright.build.proved import ProofRun
     from trainwright.build.store import BuildRecord
+    from trainwright.build.wheel_cache import WheelCache
     from trainwright.catalog.budget import Budget
     from trainwright.catalog.catalog import Catalog
     from trainwright.core.say import Say
@@ -52,6 +53,7 @@ class State(Struct, frozen=True):
         budget: the size budget of the project, in place of the line's.
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
+        wheels: that were compiled before, and that are kept for later builds.
         base: what was found in the image that is extended.
         proven: what the builder found in the image, where it proves what it builds.
         history: (created by, bytes) of the steps of the built image, newest first.
@@ -79,6 +81,7 @@ class State(Struct, frozen=True):
     builder: Builder | None = None
     arguments: dict[str, str] = {}
     folder: Path | None = None
+    wheels: WheelCache | None = None
     dockerfile: str = ""
     base: dict[str, Any] = {}
     proven: ProofRun | None = None
@@ -219,14 +222,20 @@ def _unknown_packages(inputs: Inputs) -> tuple[str, ...]:
 def render(state: State) -> State:
     """The Dockerfile and its build context, in a folder that no other build of the plan writes to meanwhile."""
     from trainwright.build.context import write_context
+    from trainwright.build.wheel_cache import WheelCache
     from trainwright.core.paths import locked, state_dir
 
-    inputs = known(state.inputs)
+    inputs, options = known(state.inputs), known(state.options)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
     state.held.enter_context(locked(folder))
-    refresh = state.options.refresh if state.options is not None else None
-    write_context(inputs, folder, say=state.say, refresh=refresh)
-    return replace(state, folder=folder, dockerfile=(folder / "Dockerfile").read_text())
+    wheels = WheelCache(inputs, known(state.engine), fresh=options.no_cache, say=state.say)
+    if state.site.wheels is not None:
+        from trainwright.push.wheel_places import place_of
+
+        wheels.place = place_of(state.site, wheels.engine)
+    amend = dict if state.stages else wheels.amend  # stages are for other machines
+    write_context(inputs, folder, say=state.say, refresh=options.refresh, amend=amend)
+    return replace(state, folder=folder, wheels=wheels, dockerfile=(folder / "Dockerfile").read_text())
 
 
 def look(state: State) -> State:
@@ -315,6 +324,18 @@ def probe(state: State) -> State:
     return replace(state, probe=found)
 
 
+def keep_wheels(state: State) -> State:
+    """What was compiled for an image that is what its plan says, for later builds."""
+    from trainwright.core.paths import locked
+
+    if state.wheels is not None:
+        folder = known(state.folder)
+        with locked(folder):
+            if (folder / "Dockerfile").read_text() == state.dockerfile:  # no other build has written it since
+                state.wheels.keep(folder, state.arguments)
+    return state
+
+
 def tag_and_record(state: State) -> State:
     """The tags of an image that is what its plan says, and its record."""
     from trainwright.build.build import record_image
@@ -370,7 +391,7 @@ def push(state: State) -> State:
 
 STEPS: tuple[Step, ...] = (
     *(resolve, gather, check, fetch, render),
-    *(look, prove_there, build, weigh, probe, tag_and_record, smoke, push),
+    *(look, prove_there, build, weigh, probe, keep_wheels, tag_and_record, smoke, push),
 )
 
 

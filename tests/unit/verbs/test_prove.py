@@ -24,7 +24,8 @@ from trainwright.verbs.way import State, known
 
 pytestmark = pytest.mark.usefixtures("own_places")
 ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")
-BUILD = ["gather", "check", "fetch", "render", "look", "prove_there", "build", "weigh", "probe", "tag_and_record"]
+BUILD = ["gather", "check", "fetch", "render", "look", "prove_there", "build", "weigh", "probe", "keep_wheels"]
+BUILD += ["tag_and_record"]
 
 
 class House:
