@@ -85,20 +85,25 @@ class WheelCache:
         amended, wanted = dict(files), list(wanted_wheels(self._inputs, files))
         have = [] if self._fresh else [(each, path) for each in wanted if (path := self._take(each)) is not None]
         self._missing = [each for each in wanted if each not in (one for one, _ in have)]
-        compiling = {each.stage for each in self._missing}
-        for stage in dict.fromkeys(each.stage for each, _ in have if each.stage not in compiling):
+        compiling = {(each.stage, each.component) for each in self._missing}
+        for stage in dict.fromkeys(each.stage for each, _ in have):
             names = sorted({each.component for each, _ in have if each.stage == stage})
-            amended["Dockerfile"] = without_compiling(str(amended["Dockerfile"]), stage, names)
-        for each, path in have:
-            if each.stage not in compiling:
+            kept = [name for name in names if (stage, name) not in compiling]
+            whole = not any(one == stage for one, _ in compiling)
+            amended["Dockerfile"] = without_compiling(str(amended["Dockerfile"]), stage, kept, whole=whole)
+        taken = [
+            (each, path) for each, path in have if each.stage == SHARED or (each.stage, each.component) not in compiling
+        ]
+        for each, path in taken:
+            if (each.stage, each.component) not in compiling:
                 amended[f"{COMPILED}/{each.component}/{path.name}"] = path
-            elif each.stage == SHARED:
+            else:
                 # pip takes a wheel that has the required checksum, and copies it to those it makes.
                 amended[f"wheels/{each.component}/{path.name}"] = path
                 name = f"requirements/{each.component}.source.txt"
                 amended[name] = str(amended[name]).replace(str(each.source.sha256), sha256_of(path))
-        if taken := [path.name for each, path in have if each.stage not in compiling or each.stage == SHARED]:
-            self._say(f"compiled before, from the wheel cache: {', '.join(taken)}")
+        if taken:
+            self._say(f"compiled before, from the wheel cache: {', '.join(path.name for _, path in taken)}")
         return amended
 
     def keep(self, context: Path, arguments: Mapping[str, str]) -> None:
@@ -177,13 +182,22 @@ class WheelCache:
                     self._say(f"{wheel.name} was not kept in {self.place.name}: {trouble.message}")
 
 
-def without_compiling(dockerfile: str, stage: str, components: Sequence[str]) -> str:
-    """The Dockerfile with a stage that copies the wheels of these components from the build context."""
-    copies = "".join(f"COPY {COMPILED}/{name}/ /wheels/{name}/\n" for name in components)
-    # A stage ends with an empty line.
-    return re.sub(
-        rf"^FROM \S+ AS {re.escape(stage)}\n(?:.+\n)*", f"FROM scratch AS {stage}\n{copies}", dockerfile, flags=re.M
-    )
+def without_compiling(dockerfile: str, stage: str, components: Sequence[str], *, whole: bool) -> str:
+    """The Dockerfile with a stage that copies the wheels of these components from the build context.
+
+    Args:
+        dockerfile: as it was rendered.
+        stage: that compiles.
+        components: whose wheels are all there.
+        whole: whether these are all of the stage: it then needs no compilers.
+    """
+    copies = {name: f"COPY {COMPILED}/{name}/ /wheels/{name}/\n" for name in components}
+    if whole:  # a stage ends with an empty line
+        text = f"FROM scratch AS {stage}\n{''.join(copies.values())}"
+        return re.sub(rf"^FROM \S+ AS {re.escape(stage)}\n(?:.+\n)*", text, dockerfile, flags=re.M)
+    for name, copy in copies.items():
+        dockerfile = re.sub(rf"^RUN (?:.*\\\n)+.* -w /wheels/{re.escape(name)}\n", copy, dockerfile, flags=re.M)
+    return dockerfile
 
 
 def _checked(folder: Path, wanted: WantedWheel) -> Path:

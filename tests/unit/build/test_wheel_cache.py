@@ -216,17 +216,40 @@ def test_a_stage_whose_wheels_are_all_kept_copies_them(tmp_path, own):
     assert [each for each in stages(str(amended["Dockerfile"])) if each.name != "wheels"] == others
 
 
+def test_what_has_a_stage_of_its_own_needs_no_compiler_once_it_is_kept(tmp_path, own):
+    inputs = inputs_of(tmp_path, cuda="cu130", with_="flash-attn")
+    files = files_of(inputs, tmp_path / "context")
+    put(own, made_from(inputs, tmp_path / "context")["flash-attn"])
+    amended = stages(str(cache(inputs)[0].amend(files)["Dockerfile"]))
+    (stage,) = (each for each in amended if each.name == "flash-attn")
+    assert stage.parent == "scratch" and not stage.needs
+    assert [*stage.instructions] == ["COPY compiled/flash-attn/ /wheels/flash-attn/"]
+    others = [each for each in stages(str(files["Dockerfile"])) if each.name != "flash-attn"]
+    assert [each for each in amended if each.name != "flash-attn"] == others
+
+
 def test_of_some_wheels_each_takes_the_place_of_its_source(tmp_path, own):
     inputs = inputs_of(tmp_path, package("own"), package("other", "b"))
     files = files_of(inputs, tmp_path / "context")
-    put(own, made_from(inputs, tmp_path / "context")["own"])
-    made, _ = cache(inputs)
-    amended = made.amend(files)
-    assert amended["Dockerfile"] == files["Dockerfile"]
+    made_of = made_from(inputs, tmp_path / "context")
+    for name in {*made_of} - {"other"}:
+        put(own, made_of[name])
+    amended = cache(inputs)[0].amend(files)
     lines = str(amended["requirements/user.source.txt"]).splitlines()
     digest = hashlib.sha256(WHEEL).hexdigest()
     assert sorted(lines) == [f"other===1.0 --hash=sha256:{'b' * 64}", f"own===1.0 --hash=sha256:{digest}"]
-    assert "wheels/user/own-1.0-cp311-cp311-linux_x86_64.whl" in amended
+    # Of the other components all wheels are there: what their layers are made from stays as it was.
+    (before,), (after,) = (
+        [each for each in stages(str(made["Dockerfile"])) if each.name == "wheels"] for made in (files, amended)
+    )
+    assert after.parent == before.parent
+    users = [text for text in before.instructions if text.endswith("-w /wheels/user")]
+    others = sorted(c.name for c in inputs.plan.components if c.sdists and c.name != "user")
+    assert sorted(after.instructions) == sorted([*(f"COPY compiled/{n}/ /wheels/{n}/" for n in others), *users])
+    added = {*amended} - {*files}
+    assert [name for name in added if name.startswith("wheels/")] == [
+        "wheels/user/own-1.0-cp311-cp311-linux_x86_64.whl"
+    ]
 
 
 def test_a_build_that_makes_every_step_again_takes_nothing(tmp_path, own):
@@ -246,7 +269,7 @@ def test_what_others_have_kept_comes_into_this_users_cache(tmp_path, own):
     shutil.rmtree(place)
     assert (own / key / "own-1.0-cp311-cp311-linux_x86_64.whl").read_bytes() == WHEEL
     amended = cache(inputs)[0].amend(files)
-    assert "wheels/user/own-1.0-cp311-cp311-linux_x86_64.whl" in amended
+    assert "compiled/user/own-1.0-cp311-cp311-linux_x86_64.whl" in amended
 
 
 # ---- refusing ------------------------------------------------------------------------------------------------------
@@ -329,13 +352,13 @@ def test_what_was_compiled_is_kept_here_and_at_the_site(tmp_path, own, monkeypat
         assert [entry.name for entry in folder.iterdir()] == [key]
         assert (folder / key / "Own-1.0-cp311-cp311-linux_x86_64.whl").read_bytes() == WHEEL
     amended = cache(inputs)[0].amend(files_of(inputs, tmp_path / "context"))
-    assert "wheels/user/Own-1.0-cp311-cp311-linux_x86_64.whl" in amended
+    assert "compiled/user/Own-1.0-cp311-cp311-linux_x86_64.whl" in amended
 
 
 def test_only_the_stage_that_compiles_is_replaced():
     text = (
         "FROM os AS tools\nRUN a\n\n# Packages.\nFROM tools AS wheels\nRUN b \\\n    c\n\n# More.\nFROM os AS final\n"
     )
-    made = without_compiling(text, "wheels", ["user"])
+    made = without_compiling(text, "wheels", ["user"], whole=True)
     copies = "FROM scratch AS wheels\nCOPY compiled/user/ /wheels/user/\n"
     assert made == f"FROM os AS tools\nRUN a\n\n# Packages.\n{copies}\n# More.\nFROM os AS final\n"
