@@ -66,23 +66,14 @@ class WantedWheel:
 
 
 def wanted_wheels(inputs: Inputs, files: Mapping[str, str | Path]) -> Iterator[WantedWheel]:
-    """What is compiled and worth keeping.
-
-    That is what has a stage of its own, as it is compiled against PyTorch, and all of the stage in which packages of
-    the user's are compiled. Image lines as they are shipped compile for seconds, if at all.
+    """What is compiled and worth keeping, with what it is made from.
 
     Args:
         inputs: of a build.
         files: of its context, content by name.
     """
-    chosen = [c for c in inputs.plan.components if c.sdists and c.own_stage]
-    users = inputs.plan.component("user")
-    if users is not None and users.sdists:
-        chosen += [c for c in inputs.plan.components if c.sdists and not c.own_stage]
-    if not chosen:
-        return
     made = {stage.name: stage for stage in stages(str(files["Dockerfile"]))}
-    for component in chosen:
+    for component in inputs.plan.compiled:
         stage = made[component.name if component.own_stage else SHARED]
         below = [made[name] for name in _built_on(stage, made)]
         steps = list(_steps(component, stage, below))

@@ -183,6 +183,17 @@ class Plan(Record):
         """The files that a build downloads without a checksum, as nobody publishes one."""
         return tuple(str(each.file) for c in self.components for each in c.archives if each.sha256 is None)
 
+    @property
+    def compiled(self) -> tuple[PlannedComponent, ...]:
+        """The components whose wheels are compiled and worth keeping.
+
+        These are those with a stage of their own, compiled against PyTorch, and all of the stage in which packages of
+        the user's are compiled. Image lines as they are shipped compile for seconds, if at all.
+        """
+        users = self.component("user")
+        shared = users is not None and bool(users.sdists)
+        return tuple(c for c in self.components if c.sdists and (c.own_stage or shared))
+
     def component(self, name: str) -> PlannedComponent | None:
         """The component of that name, or None."""
         return next((c for c in self.components if c.name == name), None)

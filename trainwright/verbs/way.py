@@ -222,18 +222,21 @@ def _unknown_packages(inputs: Inputs) -> tuple[str, ...]:
 def render(state: State) -> State:
     """The Dockerfile and its build context, in a folder that no other build of the plan writes to meanwhile."""
     from trainwright.build.context import write_context
-    from trainwright.build.wheel_cache import WheelCache
     from trainwright.core.paths import locked, state_dir
 
     inputs, options = known(state.inputs), known(state.options)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
     state.held.enter_context(locked(folder))
-    wheels = WheelCache(inputs, known(state.engine), fresh=options.no_cache, say=state.say)
-    if state.site.wheels is not None:
-        from trainwright.push.wheel_places import place_of
+    wheels = None
+    if inputs.plan.compiled and not state.stages:  # stages are for other machines
+        from trainwright.build.wheel_cache import WheelCache
 
-        wheels.place = place_of(state.site, wheels.engine)
-    amend = dict if state.stages else wheels.amend  # stages are for other machines
+        wheels = WheelCache(inputs, known(state.engine), fresh=options.no_cache, say=state.say)
+        if state.site.wheels is not None:
+            from trainwright.push.wheel_places import place_of
+
+            wheels.place = place_of(state.site, wheels.engine)
+    amend = dict if wheels is None else wheels.amend
     write_context(inputs, folder, say=state.say, refresh=options.refresh, amend=amend)
     return replace(state, folder=folder, wheels=wheels, dockerfile=(folder / "Dockerfile").read_text())
 
@@ -326,9 +329,9 @@ def probe(state: State) -> State:
 
 def keep_wheels(state: State) -> State:
     """What was compiled for an image that is what its plan says, for later builds."""
-    from trainwright.core.paths import locked
-
     if state.wheels is not None:
+        from trainwright.core.paths import locked
+
         folder = known(state.folder)
         with locked(folder):
             if (folder / "Dockerfile").read_text() == state.dockerfile:  # no other build has written it since
