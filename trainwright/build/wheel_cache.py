@@ -236,9 +236,7 @@ def _put(scratch: Path, here: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     for path in scratch.iterdir():
-        shutil.copyfile(
-            path, part / path.name
-        )  # every entry with the same modes, which are part of a build's cache keys
-        (part / path.name).chmod(0o644)
+        shutil.copyfile(path, part / path.name)
+        (part / path.name).chmod(0o644)  # the same for every entry: modes are part of a builder's cache keys
     shutil.rmtree(here, ignore_errors=True)
     part.rename(here)
