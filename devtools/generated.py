@@ -43,6 +43,7 @@ from trainwright.fresh.documents import FreshDocument
 from trainwright.lock.documents import ExportDocument, LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.pipeline.remote_record import RemoteBuildDocument
+from trainwright.pipeline.take_results import TakenDocument
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.project import ProjectFile
@@ -99,6 +100,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "fleet": FleetDocument,
     "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
+    "taken": TakenDocument,
     "push": PushDocument,
     "push-ahead": AheadDocument,
     "tags": TagsDocument,

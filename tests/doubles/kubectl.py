@@ -8,11 +8,11 @@ and from how kubectl prints ``-o name`` and ``-o jsonpath``. What it does as the
 ``/dev/termination-log`` is its message; an exit status other than 0 fails the Job (its ``podFailurePolicy``); a pod
 can be lost with its node, and another one takes its place, without what was on the first. Containers are shells on
 this machine: the paths where volumes are mounted lead into the folder of the pod, their tools are those of ``PATH``,
-and they see no variables but their own. The smoke test of an image is noted and not run.
+and they see no variables but their own. The smoke test of an image is noted and not run; it leaves a message.
 
 Environment: ``KUBE_STATE``, the folder of the cluster; ``KUBE_LOST``, the beginning of the name of a Job whose first
 pod is lost; ``KUBE_FAILING``, the same of one that fails; ``KUBE_AWAY``, how many questions about a Job have no
-answer.
+answer; ``KUBE_SMOKE``, the message of smoke tests.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def _create(manifest: dict[str, Any]) -> int:
     else:
         failing = os.environ.get("KUBE_FAILING", "")
         job["state"] = "failed" if failing and name.startswith(failing) else "succeeded"
+        job["message"] = os.environ.get("KUBE_SMOKE", '{"of": "a job"}')
     _write(name, job)
     print(f"job.batch/{name}")
     return 0
@@ -101,7 +102,7 @@ def _get_job(name: str, output: str) -> int:
 def _get_pods(name: str, output: str) -> int:
     job = _read(name)
     if "terminated.message" in output:
-        print(job["message"], end="")
+        print(job["message"], end="\n" if "range" in output else "")
     else:
         waits = "map[startedAt:2026-11-25T02:00:07Z]" if job["state"] == "waits" else ""
         print(f"{name}-pod{job['pods']} {waits}")

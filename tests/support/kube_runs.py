@@ -72,12 +72,14 @@ def made_cluster(tmp_path: Path) -> Path:
 if [ "$1" = pipeline ]; then
   while [ "$1" != --output ]; do shift; done
   for target in {" ".join(map(target_name, plans))}; do
-    mkdir -p "$2/contexts/$target/apt" && cp Dockerfile "$2/contexts/$target/"
+    mkdir -p "$2/contexts/$target/apt" "$2/contexts/$target/proof" && cp Dockerfile "$2/contexts/$target/"
+    echo "plan of $target" > "$2/contexts/$target/proof/plan.json" && : > "$2/contexts/$target/proof/request.json"
   done
   mkdir -p "$2/secrets/debian-12" && echo index > "$2/secrets/debian-12/pip" && cp {bake} "$2/docker-bake.json"
 fi
 """
-    (folder / "invoke").write_text(FRONT_DOOR + make_contexts)
+    before, case, rest = FRONT_DOOR.partition('case "$1"')
+    (folder / "invoke").write_text(before + make_contexts + case + rest)
     (folder / "bin/kubectl").write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl.__file__} "$@"\n')
     (folder / "bin/buildctl-daemonless.sh").write_text(BUILDCTL.replace("DIGEST", DIGEST))
     (folder / ".venv/bin/python").unlink()  # a link leads out of the environment

@@ -15,10 +15,9 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import ProofFailed, RegistryRefused
 from trainwright.core.say import Say
 from trainwright.pipeline.images import ChosenImage
-from trainwright.push.attest import attested
 from trainwright.push.ecr import Ecr, ImageManifest
+from trainwright.push.job_results import gate_attested
 from trainwright.push.moving import move
-from trainwright.push.proof import gate
 from trainwright.push.published import Published
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry
@@ -104,7 +103,7 @@ def _proven(ecr: Ecr, registry: Registry, manifest: ImageManifest, signatures: S
     published, address = registry.published(single), ecr.place.digested(manifest.digest)
     try:
         among = covered_documents(signatures.check(ecr.place, manifest.digest))
-        gate(attested(ecr, registry, single, published, among), address, unproven=False)
+        gate_attested(ecr, registry, single, among)
     except ProofFailed as failed:
         return f"{address} is not proven: {failed}"
     assert published is not None, "what is attested says what it is"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from trainwright.core.records import Document, Field
 
-StaleCause = Literal["never", "plan", "base", "lock", "upgrade", "vulnerability", "age"]
+StaleCause = Literal["never", "plan", "base", "lock", "upgrade", "vulnerability", "age", "job"]
 
 
 class Stale(Document):

@@ -93,6 +93,7 @@ def _row(image: ChosenImage, newest: NewestImage | None, site: Site, questions: 
     reasons = [Stale(cause="never", says="never built")]
     if newest is not None:
         reasons = [*_reasons(image, newest.record, find_lock(image.plan, site), questions, now)]
+        reasons += [Stale(cause="job", says=newest.lacking)] if newest.lacking else []
     return FreshRow(
         name=image.name,
         plan=image.plan.id,

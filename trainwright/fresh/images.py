@@ -14,6 +14,7 @@ from trainwright.pipeline.images import ChosenImage
 from trainwright.plan.plan import Plan
 from trainwright.push.attest import attested
 from trainwright.push.ecr import Ecr
+from trainwright.push.job_results import job_lacks
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry
 from trainwright.push.tags import newest_first, tags_of
@@ -24,10 +25,14 @@ _SAME = ("framework", "version", "cuda", "python", "flavour", "unproven")
 
 @dataclass(frozen=True)
 class NewestImage:
-    """An image of a line. ``address`` is its id here, or where it is in a registry."""
+    """An image of a line. ``address`` is its id here, or where it is in a registry.
+
+    ``lacking`` says what the newest job in it found wrong; empty if nothing.
+    """
 
     record: BuildRecord
     address: str
+    lacking: str = ""
 
 
 def built_here(images: Sequence[ChosenImage]) -> dict[str, NewestImage]:
@@ -74,7 +79,8 @@ def in_registry(
             except ProofFailed:  # of an earlier version
                 continue
             if _is_of(record.plan, image.plan):
-                found[image.name] = NewestImage(record, place.digested(digest))
+                lacking = job_lacks(ecr, registry, single)
+                found[image.name] = NewestImage(record, place.digested(digest), lacking)
                 break
     return found
 

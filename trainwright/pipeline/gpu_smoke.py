@@ -17,6 +17,10 @@ from trainwright.pipeline.kubernetes import manifest, smoke_arguments
 
 # As on the platform, where the first host of a job has this name.
 _HOST = "grep -q algo-1 /etc/hosts || echo '127.0.0.1 algo-1' >> /etc/hosts"
+RESULT = "SMOKE_RESULT"  # the exported variable by which the result comes back
+_FILE = "/tmp/smoke-result.json"  # noqa: S108 - of a container
+# After a failed build phase, too: CodeBuild's user guide, "Build phase transitions".
+_EXPORT = f'export {RESULT}="$(cat {_FILE})"'
 
 
 def path_of(image: ChosenImage, folder: str) -> str:
@@ -40,7 +44,11 @@ def files(images: Sequence[ChosenImage], *, folder: str, gpus: int, command: str
     for image in images:
         if path := path_of(image, folder):
             test = shlex.join(["python3", "-c", *smoke_arguments(image, gpus=gpus)])
-            document = {"version": 0.2, "phases": {"build": {"commands": [_HOST, test]}}}
+            document = {
+                "version": 0.2,
+                "env": {"variables": {"RESULT": _FILE}, "exported-variables": [RESULT]},
+                "phases": {"build": {"commands": [_HOST, test]}, "post_build": {"commands": [_EXPORT]}},
+            }
             texts[path] = f"# Made by `{command}`: the smoke test of {image.name}, in the image.\n{manifest(document)}"
             buildspec.check(texts[path], path)
     return texts

@@ -139,6 +139,8 @@ def smoke_job(image: ChosenImage, *, gpus: int) -> dict[str, Any]:
         "name": "smoke",
         "image": f"${{REGISTRY}}/${{REPOSITORY_PREFIX}}/{image.plan.framework}@${{DIGEST}}",
         "command": ["python3", "-c", *map(escaped, arguments)],
+        # Its result becomes its message.
+        "env": [{"name": "IMAGE_DIGEST", "value": "${DIGEST}"}, {"name": "RESULT", "value": "/dev/termination-log"}],
         "resources": resources,
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - what loaders of PyTorch need
     }
@@ -163,6 +165,7 @@ def smoke_arguments(image: ChosenImage, *, gpus: int) -> list[str]:
     names = {component.name for component in image.plan.components}
     module = next((MODULES[name] for name in (image.plan.framework, *MODULES) if name in MODULES and name in names), "")
     request = {
+        "plan": image.plan.id,
         "probes": plan["probes"],
         "secrets": secret_files.rules(),
         "expect": plan["expect"],

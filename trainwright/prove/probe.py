@@ -107,13 +107,38 @@ def image_config(client_path: str, image: str, env: Mapping[str, str] | None) ->
             remedy="./invoke list --built shows the images built on this machine.",
         )
     data = json.loads(done.stdout)[0]
-    config = data.get("Config") or {}
     history = run([client_path, "history", "--no-trunc", "--format", "{{json .CreatedBy}}", image], env=env, timeout=60)
     return {
         "id": data.get("Id", ""),
         "layers": (data.get("RootFS") or {}).get("Layers") or [],
         "size_bytes": data.get("Size", 0),
         "architecture": data.get("Architecture", ""),
+        **_started_with(data.get("Config") or {}),
+        "history": [json.loads(line) for line in history.stdout.splitlines() if line.strip()],
+    }
+
+
+def registry_config(image_id: str, configuration: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
+    """The same as :func:`image_config`, from the configuration of an image in a registry (OCI image specification).
+
+    Args:
+        image_id: digest of the configuration.
+        configuration: of the image.
+        size_bytes: of the image.
+    """
+    return {
+        "id": image_id,
+        "layers": (configuration.get("rootfs") or {}).get("diff_ids") or [],
+        "size_bytes": size_bytes,
+        "architecture": configuration.get("architecture", ""),
+        **_started_with(configuration.get("config") or {}),
+        "history": [str(each.get("created_by", "")) for each in reversed(configuration.get("history") or [])],
+    }
+
+
+def _started_with(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a container starts with; engines and registries have the same names for it."""
+    return {
         "entrypoint": config.get("Entrypoint"),
         "cmd": config.get("Cmd"),
         "user": config.get("User") or "",
@@ -121,7 +146,6 @@ def image_config(client_path: str, image: str, env: Mapping[str, str] | None) ->
         "environment": dict(pair.split("=", 1) for pair in config.get("Env") or []),
         "labels": config.get("Labels") or {},
         "volumes": sorted(config.get("Volumes") or {}),
-        "history": [json.loads(line) for line in history.stdout.splitlines() if line.strip()],
     }
 
 

@@ -94,15 +94,15 @@ def statements(
     """
     found = [
         Attestation("sbom", SBOM, sbom, {}),
-        _statement("record", RECORD, digest, _travelling(record).as_json()),
-        _statement("provenance", PROVENANCE, digest, _provenance(record)),
+        statement("record", RECORD, digest, _travelling(record).as_json()),
+        statement("provenance", PROVENANCE, digest, _provenance(record)),
     ]
     if record.smoke is not None:
-        found.append(_statement("smoke", TEST_RESULT, digest, _smoke(record)))
+        found.append(statement("smoke", TEST_RESULT, digest, _smoke(record)))
     if scan is not None:
-        found.append(_statement("scan", SCAN, digest, scan))
+        found.append(statement("scan", SCAN, digest, scan))
     found += [
-        _statement(f"rehearsal.{number}", TEST_RESULT, digest, _rehearsal(report))
+        statement(f"rehearsal.{number}", TEST_RESULT, digest, _rehearsal(report))
         for number, report in enumerate(_rehearsals(record.image_id), 1)
     ]
     for each in found:
@@ -159,7 +159,15 @@ def attested(
     )
 
 
-def _statement(name: str, kind: str, digest: str, predicate: Mapping[str, Any]) -> Attestation:
+def statement(name: str, kind: str, digest: str, predicate: Mapping[str, Any]) -> Attestation:
+    """A statement of in-toto about an image; secrets in it are masked.
+
+    Args:
+        name: of the document.
+        kind: the type of the predicate.
+        digest: of the image's manifest, ``sha256:…``.
+        predicate: what is said.
+    """
     body = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"digest": {"sha256": digest.removeprefix("sha256:")}}],

@@ -21,12 +21,11 @@ from trainwright.build.store import BuildRecord
 from trainwright.core.errors import Failure, RegistryRefused, RequestError
 from trainwright.core.heartbeat import Transfer, heartbeat
 from trainwright.core.say import Say
-from trainwright.push.attest import attested
 from trainwright.push.documents import PromotedImage, PromoteDocument, PushedTag
 from trainwright.push.ecr import Ecr, ImageManifest
+from trainwright.push.job_results import gate_attested
 from trainwright.push.moving import Move, set_own
 from trainwright.push.options import PromoteOptions
-from trainwright.push.proof import gate
 from trainwright.push.references import PushPlace, find_target, parse_host
 from trainwright.push.registry import Registry
 from trainwright.push.repository import RepositoryPolicy, load_policy
@@ -180,8 +179,7 @@ def _proven(place: PushPlace, digest: str, site: Site, say: Say, among: Collecti
             place=place.digested(digest),
         )
     single = registry.single(manifest)
-    record = attested(ecr, registry, single, registry.published(single), among)
-    gate(record, place.digested(digest), unproven=False)
+    record = gate_attested(ecr, registry, single, among)
     named = _stored(ecr, manifest, single)
     indexes = [standing_index(ecr, registry, manifest, tag) for tag in named.tags if single is manifest]
     beside = tuple(_stored(ecr, one.index, one.image) for one in indexes if one is not None)

@@ -7,16 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say, use_catalog
+from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:
+    from trainwright.pipeline.take_results import TakenDocument
     from trainwright.prove.smoke import SmokeDocument
 
 
-class SmokeFlags(CatalogFlag, JsonFlag):
+class SmokeFlags(CatalogFlag, SiteFlag, JsonFlag):
     """The flags of ``smoke``."""
 
     bare: ClassVar[str] = "image"
@@ -25,6 +27,7 @@ class SmokeFlags(CatalogFlag, JsonFlag):
         "smoke --image trainwright/pytorch:2.6.0-cu124-py311-debian12",
         "smoke --verbose",
         "smoke --select nccl --junit smoke.xml",
+        "smoke --image IMAGE@DIGEST --import gpu-smoke.json",
     )
 
     image: str = Field(
@@ -37,6 +40,13 @@ class SmokeFlags(CatalogFlag, JsonFlag):
         default=None,
         description="write the checks to this file, as a JUnit report for build services",
         metavar="FILE",
+    )
+    imports: tuple[str, ...] = Field(
+        default=(),
+        alias="import",
+        description="run nothing: attach what a job elsewhere has found to the image in Amazon ECR that --image names "
+        "by digest; a file, and for an image without a build record the folder of its builder's results",
+        metavar="PATH",
     )
     verbose: bool = Field(default=False, description="a line for each check, passed ones included", heading="Output")
 
@@ -52,12 +62,39 @@ def smoke(flags: SmokeFlags) -> None:
     from trainwright.verbs.request import image_in_hand
 
     use_catalog(flags.catalog)
+    if flags.imports:
+        _take(flags)
+        return
     junit = Path(flags.junit) if flags.junit else None
     emit(
         smoke_image(flags.image or image_in_hand(), select=flags.select, say=say, junit=junit),
         partial(smoke_text, every=flags.verbose),
         as_json=flags.json_,
     )
+
+
+def _take(flags: SmokeFlags) -> None:
+    """Attach the results of jobs."""
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.pipeline.take_results import take_results
+    from trainwright.push.promote import find_image
+    from trainwright.signing.sign import signer
+    from trainwright.site.site import load_site
+
+    if flags.select or flags.junit:
+        raise RequestError("--select and --junit are about tests that run here, and --import runs none")
+    site = load_site(Path(flags.site) if flags.site else None)
+    place, _ = find_image(flags.image, "smoke")
+    sign = signer(site.signing.key, site, place.region) if site.signing.key else None
+    document = take_results(flags.image, flags.imports, site, open_catalog(), sign=sign, say=say)
+    emit(document, taken_text, as_json=flags.json_)
+
+
+def taken_text(document: TakenDocument) -> str:
+    """What the job has found, and what is attached now."""
+    lines = [f"image   {document.image}", *(f"passed  {line}" for line in document.passed)]
+    lines += [f"proof   {', '.join(document.attached)} attached"]
+    return "\n".join(lines + ([f"tag     {document.tag}"] if document.tag else []))
 
 
 def smoke_text(document: SmokeDocument, *, every: bool = False) -> str:

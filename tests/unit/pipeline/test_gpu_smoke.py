@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import botocore.session
+import jmespath
 import pytest
 from botocore.validate import ParamValidator
 
@@ -31,9 +32,11 @@ if words[1] == "start-build":
     if "refused" in os.environ["STATES"]:
         sys.exit("AccessDeniedException")
     print("trainwright-gpu:1")
+elif "exportedEnvironmentVariables" in " ".join(words):
+    print(os.environ["RESULT"])
 else:
     states = os.environ["STATES"].split(",")
-    asked = sum('"batch-get-builds"' in line for line in open(os.environ["CALLS"]))
+    asked = sum('"builds[0].buildStatus"' in line for line in open(os.environ["CALLS"]))
     print(states[min(asked, len(states)) - 1])
 """
 
@@ -68,6 +71,18 @@ def test_it_runs_the_smoke_test_in_the_image(tmp_path: Path) -> None:
     document = parse(text, "gpu-smoke")
     commands = document["phases"]["build"]["commands"]
     program, probe, request = shlex.split(commands[-1])[2:]
+    # Its result comes back as a variable of the build, also if it fails.
+    (export,) = document["phases"]["post_build"]["commands"]
+    (name,) = document["env"]["exported-variables"]
+    (tmp_path / "result").write_text('{"a": "b c"}')
+    file = document["env"]["variables"]["RESULT"]
+    done = subprocess.run(
+        ["sh", "-c", f'{export.replace(file, str(tmp_path / "result"))}; printf %s "${name}"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert file in export and done.stdout == '{"a": "b c"}'
     assert program == (ROOT / "templates/pipeline/kubernetes/smoke.py").read_text()
     assert probe == (ROOT / "templates/probe/probe.py").read_text()
     asked = json.loads(request)
@@ -96,12 +111,16 @@ def post_build(tmp_path: Path) -> Callable[..., tuple[int, list[list[str]], str]
     (tmp_path / "sleep").write_text("#!/bin/sh\n")
     (tmp_path / "sleep").chmod(0o755)
     (tmp_path / "test.yml").write_text("version: 0.2\n")
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "invoke").write_text('#!/bin/sh\necho "invoke $*"; [ -z "$REFUSED" ]\n')
+    (tmp_path / "invoke").chmod(0o755)
 
     def run(states: str, **variables: str) -> tuple[int, list[list[str]], str]:
         calls = tmp_path / "calls"
         calls.write_text("")
         given = {"GPU_SMOKE": "test.yml", "GPU_PROJECT": "trainwright-gpu", "CODEBUILD_BUILD_SUCCEEDING": "1"}
-        environment = {**spec["env"]["variables"], **given, **variables, "IMAGE_URI": URI}
+        given |= {"IMAGE_URI": URI, "IMAGE_DIGEST": URI.partition("@")[2], "RESULT": '{"of": "it"}', "REFUSED": ""}
+        environment = {**spec["env"]["variables"], **given, **variables}
         environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": str(calls), "STATES": states}
         done = subprocess.run(
             ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
@@ -125,7 +144,27 @@ def post_build(tmp_path: Path) -> Callable[..., tuple[int, list[list[str]], str]
 def test_a_build_waits_for_it_and_ends_as_it_does(post_build: Any, states: str, succeeds: bool, asked: int) -> None:
     code, calls, _ = post_build(states)
     assert (code == 0) == succeeds
-    assert [words[1] for words in calls] == ["start-build", *["batch-get-builds"] * asked]
+    # Once more for its result.
+    assert [words[1] for words in calls] == ["start-build", *["batch-get-builds"] * (asked + bool(asked))]
+
+
+def test_its_result_is_attached_to_the_image(post_build: Any, tmp_path: Path) -> None:
+    code, _, says = post_build("SUCCEEDED")
+    assert f"invoke smoke --image {URI} --import reports/gpu-smoke.json" in says
+    assert (code, (tmp_path / "reports/gpu-smoke.json").read_text()) == (0, '{"of": "it"}\n')
+    assert "invoke smoke" in post_build("FAILED")[2], "a failure as well"
+    assert post_build("SUCCEEDED", REFUSED="yes")[0] == 1, "a test without a result is none"
+
+
+def test_its_result_is_asked_for_as_codebuild_answers(post_build: Any) -> None:
+    """BatchGetBuilds of CodeBuild's service model: a list of names and values in each build."""
+    _, calls, _ = post_build("SUCCEEDED")
+    query = calls[-1][calls[-1].index("--query") + 1]
+    exported = [{"name": "OTHER", "value": "x"}, {"name": "SMOKE_RESULT", "value": "{}"}]
+    assert jmespath.search(query, {"builds": [{"exportedEnvironmentVariables": exported}]}) == "{}"
+    model = botocore.session.get_session().get_service_model("codebuild").operation_model("BatchGetBuilds")
+    build = model.output_shape.members["builds"].member
+    assert set(build.members["exportedEnvironmentVariables"].member.members) == set(exported[0])
 
 
 def test_what_is_started_is_the_image_that_was_pushed(post_build: Any) -> None:
@@ -134,11 +173,14 @@ def test_what_is_started_is_the_image_that_was_pushed(post_build: Any) -> None:
     assert given["--image-override"] == URI
     assert given["--buildspec-override"] == "file://test.yml"
     # Every flag is a member of CodeBuild's own request, and each choice one of the service's.
-    request = {
+    variable = dict(word.split("=", 1) for word in given.pop("--environment-variables-override").split(","))
+    assert variable == {"name": "IMAGE_DIGEST", "value": URI.partition("@")[2]}
+    request: dict[str, Any] = {
         "".join(word.capitalize() if n else word for n, word in enumerate(flag[2:].split("-"))): value
         for flag, value in given.items()
         if flag not in ("--query", "--output")
     }
+    request["environmentVariablesOverride"] = [variable]
     shape = botocore.session.get_session().get_service_model("codebuild").operation_model("StartBuild").input_shape
     assert set(request) <= set(shape.members)
     assert not ParamValidator().validate(request, shape).has_errors()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles import kubectl
 from tests.support.in_process import call
-from tests.support.kube_manifests import CACHE, CPU, DIGEST, REGISTRY
+from tests.support.kube_manifests import CACHE, CPU, DIGEST, REGISTRY, VALUES
 from tests.support.kube_runs import CATALOG, FIRST, ROOT, SECOND, made, made_cluster, pairs, ran, words_of
 from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.pipeline.images import choose
@@ -75,6 +75,34 @@ def test_an_image_is_proven_in_its_build_and_the_results_come_home(source):
     assert (reports / f"{CPU}.proof/passed").exists()
     log = (reports / f"{CPU}.log").read_text()
     assert "as planned" in log and "proof: " not in log
+
+
+def test_what_was_found_in_an_image_is_attached_to_it(source):
+    """Kubernetes, "Determine the Reason for Pod Failure": a container's message is what it wrote to that file."""
+    spec = made(source, "--images", "pytorch:cpu")[f"{CPU}.smoke.yaml"]["spec"]["template"]["spec"]
+    environment = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
+    assert environment == {"IMAGE_DIGEST": DIGEST, "RESULT": "/dev/termination-log"}
+    done, _, _ = ran(source, KUBE_SMOKE='{"result": "of this job"}')
+    assert done.returncode == 0, done.stderr
+    reports = source / "reports/kubernetes"
+    assert (reports / f"{CPU}.smoke.json").read_text() == '{"result": "of this job"}\n'
+    (asked,) = [line for line in (source / "called").read_text().splitlines() if line.startswith("invoke smoke")]
+    address, folder = f"{REGISTRY}/trainwright/pytorch@{DIGEST}", f"reports/kubernetes/{CPU}"
+    assert asked == f"invoke smoke --image {address} --import {folder}.smoke.json --import {folder}.proof"
+    # With the builder's results go the questions, as they were here.
+    proof = reports / f"{CPU}.proof"
+    assert (proof / "asked/proof/plan.json").read_text().startswith("plan of ")
+    assert (proof / "asked/proof/request.json").exists() and (proof / "results.json").exists() is False
+    built = json.loads((proof / "build.json").read_text())
+    assert built["buildkit"] == VALUES["BUILDKIT_IMAGE"] and built["seconds"] >= 0
+
+
+def test_what_cannot_be_attached_is_not_proven(source):
+    made(source, "--images", "pytorch:cpu")
+    done, _, _ = ran(source, FAILING="smoke")
+    assert (done.returncode, done.stdout) == (1, "")
+    done, _, _ = ran(source, FAILING="smoke", ATTACH="no")
+    assert done.returncode == 0, done.stderr
 
 
 def test_buildkit_has_the_login_of_the_role(source):

@@ -50,6 +50,8 @@ def test_an_image_that_is_not_as_planned_has_no_address(source):
     assert done.returncode == 1
     assert not done.stdout
     assert not list((source / "reports/kubernetes").glob("*.address"))
+    # What the job has found is attached all the same.
+    assert "invoke smoke --image" in (source / "called").read_text()
 
 
 def test_stages_that_fail_stop_no_image(source):

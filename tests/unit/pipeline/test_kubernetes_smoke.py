@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from trainwright.core.errors import ProofFailed
 from trainwright.pipeline.kubernetes import smoke_training
+from trainwright.push.job_results import content_of, read_result
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -21,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def smoke(tmp_path, monkeypatch):
     """The smoke test in an image whose probe finds what is said, and whose ``train`` does what is said."""
 
-    def run(found: dict[str, Any], train: str = "", **request: Any) -> tuple[int, str]:
+    def run(found: dict[str, Any], train: str = "", *, result: bool = False, **request: Any) -> tuple[int, str]:
         bin_folder = tmp_path / "bin"
         bin_folder.mkdir(exist_ok=True)
         (bin_folder / "train").write_text(f"#!/bin/sh\n{train}\n")
@@ -39,6 +41,7 @@ def smoke(tmp_path, monkeypatch):
                 "PATH": f"{bin_folder}:/usr/bin:/bin",
                 "ROOT": str(tmp_path / "ml"),
                 "PYTHONPATH": str(tmp_path / "lib"),
+                **({"RESULT": str(tmp_path / "result"), "IMAGE_DIGEST": "sha256:" + "d" * 64} if result else {}),
             },
         )
         return done.returncode, done.stdout + done.stderr
@@ -93,6 +96,50 @@ def test_the_framework_sees_the_gpus_of_the_container(smoke, tmp_path, seen, cod
     (tmp_path / "lib/torch").mkdir(parents=True)
     (tmp_path / "lib/torch/__init__.py").write_text(f"class cuda:\n    device_count = staticmethod(lambda: {seen})\n")
     assert smoke({"facts": {}}, module="torch", gpus=2)[0] == code
+
+
+RESULT = {"plan": "1" * 64}
+
+
+def test_what_was_found_is_left_as_a_result(smoke, tmp_path):
+    train = 'cd "$ROOT/code" && SM_MODEL_DIR="$ROOT/model" SM_NUM_GPUS=0 ' + f"{sys.executable} train.py"
+    found = {"facts": {"nccl": {"version": "2.9"}}, "os": {"ID": "debian"}, "packages": {"a": "1"}, "distributions": {}}
+    fits = [expected("nccl", "version", "2.9")]
+    code, said = smoke(found, train, job=smoke_training(""), expect=fits, result=True, **RESULT)
+    assert code == 0, said
+    left = (tmp_path / "result").read_text()
+    result = read_result(left, "here")
+    assert (result.image, result.plan, result.failed) == ("sha256:" + "d" * 64, "1" * 64, ())
+    assert result.passed == ("1 facts are as planned", "a training job runs")
+    assert result.content == content_of(found) != content_of({**found, "packages": {"a": "2"}})
+    smoke(found, expect=[expected("nccl", "version", "3")], result=True, **RESULT)
+    assert read_result((tmp_path / "result").read_text(), "here").failed == (
+        "nccl: version should be 3, the image has 2.9",
+    )
+
+
+def test_a_result_fits_into_the_message_of_a_container(smoke, tmp_path):
+    """Kubernetes, "Customizing the termination message": the kubelet truncates at 4096 bytes."""
+    awful = [expected(f"x{number}", "fact", '\u00e4\n"\\\u0001' * 60) for number in range(40)]
+    assert smoke({"facts": {}}, expect=awful, result=True, **RESULT)[0] == 1
+    text = (tmp_path / "result").read_text()
+    assert len(text.encode()) < 4096
+    assert read_result(text, "here").failed[-1] == "and 32 more"
+
+
+def test_a_result_that_was_changed_is_refused(smoke, tmp_path):
+    smoke({"facts": {}}, expect=[expected("nccl", "version", "3")], result=True, **RESULT)
+    text = (tmp_path / "result").read_text()
+    read_result(text, "here")
+    changed = {**json.loads(text), "failed": []}
+    for wrong, why in (
+        (json.dumps(changed), "changed after"),
+        (text[:-30], "not the result of a job"),
+        ("None\n", "not the result of a job"),
+        ("", "not the result of a job"),
+    ):
+        with pytest.raises(ProofFailed, match=f"^here: .*{why}"):
+            read_result(wrong, "here")
 
 
 def test_the_program_is_one_for_the_oldest_python():
