@@ -38,6 +38,7 @@ from trainwright.core.records import Record
 from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.estimator.estimate import EstimatorDocument
+from trainwright.fleet.report import RunReportDocument
 from trainwright.fleet.summary import FleetDocument
 from trainwright.fresh.documents import FreshDocument
 from trainwright.lock.documents import ExportDocument, LockDocument, MirrorDocument
@@ -117,6 +118,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "estimator": EstimatorDocument,
     "diagnosis": DiagnosisDocument,
     "report": ReportDocument,
+    "run-report": RunReportDocument,
     "catalog": CatalogDocument,
     "diff": Comparison,
     "plan-lock": PlanLock,

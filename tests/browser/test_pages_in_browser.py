@@ -17,10 +17,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.fleet_runs import made_run
 from tests.support.report_records import HOSTILE, OTHER, full_record
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.text import printable
 from trainwright.engine.consent import find
+from trainwright.fleet.report import run_page, run_report
 from trainwright.report.catalog import catalog_report
 from trainwright.report.compare import compare
 from trainwright.report.contents import of_record
@@ -205,6 +207,12 @@ def test_the_page_of_an_image(browser, image, tmp_path, width, dark):
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
 def test_the_page_of_the_catalog(browser, catalog, tmp_path, width, dark):
     check_looks(looked_at(catalog, browser, tmp_path, width=width, dark=dark), width=width, dark=dark)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_of_a_run(browser, tmp_path, width, dark):
+    page = run_page(run_report(made_run(hostile=True), tmp_path))
+    check_looks(looked_at(page, browser, tmp_path, width=width, dark=dark), width=width, dark=dark)
 
 
 def test_a_page_that_is_spoilt_is_seen(browser, image, tmp_path):

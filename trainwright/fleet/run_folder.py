@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainwright.core.data_files import read_state
-from trainwright.core.errors import RequestError
+from trainwright.core.errors import RequestError, nearest
 from trainwright.core.owned import claim, write_atomically
 from trainwright.core.paths import state_dir
 from trainwright.core.records import Document, Field, MisfitError, Record, read_record
@@ -177,8 +177,12 @@ def create(images: str, lines: tuple[str, ...], options: dict[str, str | bool | 
     return RunFolder(path, run)
 
 
-def find(word: str) -> RunFolder:
-    """The run that ``--resume`` names, by its id or its folder.
+def find(word: str, verb: str = "build --resume") -> RunFolder:
+    """The run that a flag names, by its id or its folder.
+
+    Args:
+        word: id or folder.
+        verb: what needs it, up to the flag, for messages.
 
     Raises:
         RequestError: there is no such run, or the folder is not that of a run; the message names those that exist.
@@ -187,17 +191,15 @@ def find(word: str) -> RunFolder:
     if (found := _read(path)) is not None:
         return found
     what = "the folder is not that of a run" if word and path.is_dir() else "no such run"
-    known = runs()
+    known, flag = runs(), verb.rpartition(" ")[2]
     if not known:
         raise RequestError(
-            f"--resume {word}: {what}, and this project has none", remedy="./invoke build --images PATTERN begins one."
+            f"{flag} {word}: {what}, and this project has none", remedy="./invoke build --images PATTERN begins one."
         )
-    # All of them are near each other: a date and a time.
     shown = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
-    raise RequestError(
-        f"--resume {word}: {what}. Runs here, newest first: {shown}",
-        remedy=f"./invoke build --resume {known[0]}",
-    )
+    # All are dates and times: of those that are equally near, the newest.
+    near = nearest(Path(word).name, known, count=1) or known
+    raise RequestError(f"{flag} {word}: {what}. Runs here, newest first: {shown}", remedy=f"./invoke {verb} {near[0]}")
 
 
 def _home() -> Path:

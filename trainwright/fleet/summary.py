@@ -135,7 +135,8 @@ def text(document: FleetDocument) -> str:
             lines += [
                 f"    {each}" for each in (*line.error.message.splitlines()[:6], *line.error.remedy.splitlines()[:3])
             ]
-    lines += ["", _counts(document), f"run     {document.folder}"]
+    page = f"page    ./invoke report --run {document.run}"
+    lines += ["", _counts(document), f"run     {document.folder}", page]
     if document.moving is not None:
         lines += [f"tags    {line}" for line in _tags(document.moving)]
         if document.moving.state != "moved":

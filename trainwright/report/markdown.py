@@ -43,14 +43,14 @@ def image_markdown(report: ReportDocument) -> str:
         ),
         ("proof of its line", report.proof.text),
     ]
-    parts = [MARK, f"# {plain(report.image.removeprefix('trainwright/'))}", _table(("", ""), rows)]
+    parts = [MARK, f"# {plain(report.image.removeprefix('trainwright/'))}", table(("", ""), rows)]
     if report.differences:
         parts += ["## Not as planned", "\n".join(f"- {plain(line)}" for line in report.differences)]
     if smoke is not None and smoke.failed:
         failed = [row for row in smoke.rows if row.outcome == "failed"]
         parts += [
             "## Failed tests",
-            _table(
+            table(
                 ("component", "check", "reason"),
                 [tuple(map(plain, (r.component, r.check, r.reason[:300]))) for r in failed],
             ),
@@ -62,7 +62,7 @@ def image_markdown(report: ReportDocument) -> str:
     heaviest = sorted(report.components, key=lambda row: -row.bytes)[:_HEAVIEST]
     parts += [
         "## Components",
-        _table(
+        table(
             ("component", "version", "from", "bytes"),
             [(plain(r.name), plain(r.version), plain(r.provider), size(r.bytes)) for r in heaviest if r.bytes],
         ),
@@ -73,7 +73,7 @@ def image_markdown(report: ReportDocument) -> str:
         )
     python = [each for each in report.packages if each.kind == "python"]
     if python:
-        listed = _table(
+        listed = table(
             ("package", "version", "licence"), [(plain(p.name), plain(p.version), plain(p.licence)) for p in python]
         )
         parts.append(f"<details><summary>{len(python)} Python packages</summary>\n\n{listed}\n\n</details>")
@@ -95,7 +95,7 @@ def scan_markdown(scan: ScanDocument) -> str:
             )
             for row in scan.vulnerabilities
         ]
-        parts.append(_table(("severity", "package", "version", "id", "fixed in", ""), rows))
+        parts.append(table(("severity", "package", "version", "id", "fixed in", ""), rows))
     return "\n\n".join(parts)
 
 
@@ -109,7 +109,7 @@ def comparison_markdown(found: Comparison) -> str:
         )
     if found.weights:
         sizes = [(plain(w.name), size(w.before), size(w.after), change(w.before, w.after)) for w in found.weights]
-        parts.append(_table(("component", "before", "after", "bytes"), sizes))
+        parts.append(table(("component", "before", "after", "bytes"), sizes))
     if found.changes:
         rows = [
             (
@@ -120,7 +120,7 @@ def comparison_markdown(found: Comparison) -> str:
             )
             for c in found.changes
         ]
-        parts.append(_table(("part", "name", "before", "after"), rows))
+        parts.append(table(("part", "name", "before", "after"), rows))
     else:
         parts.append("Nothing differs.")
     return "\n\n".join(parts)
@@ -132,7 +132,7 @@ def catalog_markdown(report: CatalogDocument) -> str:
     if report.against:
         parts.append(f"## What is new since {report.against[:10]}")
         rows = [(plain(c.name), plain(c.before) or NOTHING, plain(c.after) or NOTHING) for c in report.news]
-        parts.append(_table(("line", "before", "now"), rows) if rows else "Nothing.")
+        parts.append(table(("line", "before", "now"), rows) if rows else "Nothing.")
     return "\n\n".join([*parts, *lines_markdown(report.lines)]) + "\n"
 
 
@@ -140,12 +140,12 @@ def lines_markdown(rows: Iterable[LineRow]) -> Iterator[str]:
     """Image lines: the newest version of each framework for each CUDA version, and a table for each framework."""
     groups = by_framework(rows)
     tags = cuda_tags(each for own in groups.values() for each in own)
-    yield _table(
+    yield table(
         ("framework", *tags), [(plain(name), *(_newest(own, tag) for tag in tags)) for name, own in groups.items()]
     )
     for name, own in groups.items():
         yield f"## {plain(name)}"
-        yield _table(("line", "version", "CUDA", "Python", "os", "status", "proof", "size"), [*map(_cells, own)])
+        yield table(("line", "version", "CUDA", "Python", "os", "status", "proof", "size"), [*map(_cells, own)])
 
 
 def _cells(row: LineRow) -> tuple[str, ...]:
@@ -175,6 +175,7 @@ def code(text: str) -> str:
     return "`" + " ".join(printable(text, allowed="").replace("`", "'").replace("|", "\\|").split()) + "`"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; its cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in lines)

@@ -31,7 +31,7 @@ def image_page(report: ReportDocument) -> str:
     lanes = timing.lanes if timing else ()
     long = [lane for lane in lanes if timing and sum(step.seconds for step in lane.steps) >= _SHOWN * timing.seconds]
     steps = sorted((step for lane in lanes for step in lane.steps), key=lambda step: -step.seconds)
-    return _render(
+    return render(
         "image.html.j2",
         report=report,
         timing=timing,
@@ -47,9 +47,7 @@ def image_page(report: ReportDocument) -> str:
 
 def catalog_page(report: CatalogDocument) -> str:
     """The page of a catalog."""
-    return _render(
-        "catalog.html.j2", report=report, groups=by_framework(report.lines), cudas=cuda_tags, CURRENT=CURRENT
-    )
+    return render("catalog.html.j2", report=report, groups=by_framework(report.lines), cudas=cuda_tags, CURRENT=CURRENT)
 
 
 def percent(part: float, whole: float) -> str:
@@ -99,5 +97,14 @@ def _environment() -> Environment:
     return made
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """A page.
+
+    Args:
+        template: a file of this folder.
+        values: all that it shows.
+
+    Raises:
+        jinja2.TemplateError: it is broken, or lacks a value.
+    """
     return _environment().get_template(template).render(**values)

@@ -23,6 +23,7 @@ class ReportFlags(CatalogFlag, JsonFlag):
         "report",
         "report trainwright/pytorch:2.6.0-cu124-py311-debian12 --against 33b06dfd4347 --output report.html",
         "report --lines --format markdown",
+        "report --run 20261123-215038 --output run.html",
     )
 
     image: str = Field(
@@ -38,6 +39,9 @@ class ReportFlags(CatalogFlag, JsonFlag):
     )
     files: bool = Field(default=False, description="with --against: compare every file; reads both from the engine")
     lines: bool = Field(default=False, description="all image lines instead of an image")
+    run: str | None = Field(
+        default=None, description="a run of build --images instead of an image, by its name or its folder"
+    )
     format: str = Field(default="html", description="html, markdown or json", heading="Output", values=FORMATS)
     output: str | None = Field(
         default=None,
@@ -51,7 +55,8 @@ class ReportFlags(CatalogFlag, JsonFlag):
 def report(flags: ReportFlags) -> None:
     """Show an image on one page: contents, size, build, tests, packages.
 
-    The page is one file that needs no network. --against compares it with another image, --lines shows all lines.
+    The page is one file that needs no network. --against compares it with another image, --lines shows all lines, --run
+    what came of a run over many.
     """
     use_catalog(flags.catalog)
     form = "json" if flags.json_ else flags.format
@@ -60,7 +65,10 @@ def report(flags: ReportFlags) -> None:
     output = flags.output or (_PAGE if form == "html" else None)
     if output:
         _check(output, form)
-    text = _catalog(flags, form) if flags.lines else _image(flags, form)
+    if flags.run is not None:
+        text = _run(flags, form, Path(output or "report").absolute().parent)
+    else:
+        text = _catalog(flags, form) if flags.lines else _image(flags, form)
     if output is None:
         artifact(text)
         return
@@ -95,6 +103,19 @@ def _image(flags: ReportFlags, form: str) -> str:
 
         return image_page(document)
     return json_text(document.as_json()) + "\n"
+
+
+def _run(flags: ReportFlags, form: str, beside: Path) -> str:
+    """The report of a run; ``beside`` is the folder that it goes to."""
+    from trainwright.fleet.report import run_markdown, run_page, run_report
+    from trainwright.fleet.run_folder import find
+
+    if flags.image or flags.files or flags.lines or flags.against:
+        raise RequestError("--run is about all lines of a run, and goes with no image, --against, --files or --lines")
+    document = run_report(find(flags.run or "", "report --run"), beside)
+    if form == "markdown":
+        return run_markdown(document)
+    return run_page(document) if form == "html" else json_text(document.as_json()) + "\n"
 
 
 def _catalog(flags: ReportFlags, form: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from html.parser import HTMLParser
 
 import pytest
 
+from tests.support.html_pages import Page
 from tests.support.report_records import HOSTILE, IMAGE, OTHER, full_record, rehearsal
 from trainwright.build import store
 from trainwright.catalog.catalog import open_catalog
@@ -24,28 +24,6 @@ from trainwright.report.markdown import catalog_markdown, code, image_markdown, 
 from trainwright.report.page import catalog_page, image_page
 
 pytestmark = pytest.mark.usefixtures("own_places")
-
-
-class Page(HTMLParser):
-    """Elements by name, what they would load, and the text that is seen."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.loads: list[str] = []
-        self.handlers: list[str] = []
-        self.ids: list[str] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "action", "data")]
-        self.handlers += [name for name, _ in attrs if name.startswith("on")]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-
-    def handle_data(self, data):
-        self.texts.append(data)
 
 
 def hostile_page() -> str:
