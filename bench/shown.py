@@ -14,7 +14,10 @@ from trainwright.core.layout import size  # noqa: E402
 
 BEGIN, END = "<!-- fleet: written by bench/shown.py -->", "<!-- fleet: end -->"
 HEAD = ["| what | measured | when, on what | by |", "| --- | --- | --- | --- |"]
-SIMULATED = ("`bench/fleet.py --write`", "100 image lines, simulated: lines per hour, by builders, one machine each")
+SIMULATED = (
+    "`bench/fleet.py --write`",
+    "100 image lines, simulated: lines per hour, by builders, one machine each; from how many on the client decides",
+)
 MEASURED = {
     "built": "four small lines without a cache on one engine: lines per hour, by builds at a time",
     "uploaded": "an image for two regions of three accounts: what the client sends",
@@ -44,8 +47,13 @@ def _row(what: str, text: str, found: Measured | None, by: str) -> str:
 
 
 def simulated(found: Measured) -> str:
-    """The lines per hour of the simulation, by builders."""
-    return ", ".join(f"{row['builders']}: {row['lines_per_hour']}" for row in found.values["rows"])
+    """The lines per hour of the simulation, by builders, and from how many on the client decides."""
+    texts = []
+    for way, what in (("results", "proof alone comes back"), ("images", "images come back, too")):
+        of = found.values[way]
+        hourly = ", ".join(f"{row['builders']}: {row['lines_per_hour']}" for row in of["rows"])
+        texts.append(f"{what}: {hourly}; the client's {of['what']} from {of['builders']} builders on")
+    return "<br>".join(texts)
 
 
 def built(values: dict[str, float]) -> str:

@@ -39,8 +39,12 @@ def test_what_a_measurement_says(
     (row,) = (row for row in shown.rows() if "accounts.py" in row and "not measured" not in row)
     assert row.split(" | ")[1] == says
     assert measured.machine()[:8] in row
-    measured.keep("fleet", {"rows": [{"builders": 1, "lines_per_hour": 6}, {"builders": 64, "lines_per_hour": 116}]})
-    assert "1: 6, 64: 116" in next(shown.rows())
+    results = {"rows": [{"builders": 1, "lines_per_hour": 6}, {"builders": 64, "lines_per_hour": 116}]}
+    images = {"rows": [{"builders": 1, "lines_per_hour": 4}], "builders": 3, "what": "transfers"}
+    measured.keep("fleet", {"results": {**results, "builders": 196, "what": "cores"}, "images": images})
+    said = next(shown.rows())
+    assert "proof alone comes back: 1: 6, 64: 116; the client's cores from 196 builders on" in said
+    assert "images come back, too: 1: 4; the client's transfers from 3 builders on" in said
 
 
 def test_every_test_that_the_page_names_exists() -> None:
