@@ -23,7 +23,7 @@ from trainwright.push.proof import gate
 from trainwright.push.published import Published
 from trainwright.push.registry import Registry
 
-SCHEMA = "trainwright/job-result/1"
+SCHEMA: Literal["trainwright/job-result/1"] = "trainwright/job-result/1"
 JOB = "job"  # the name of the attached document, and of the configuration in it
 
 

@@ -16,6 +16,8 @@ from trainwright.core.records import Field
 if TYPE_CHECKING:
     from trainwright.pipeline.take_results import TakenDocument
     from trainwright.prove.smoke import SmokeDocument
+    from trainwright.push.push import Sign
+    from trainwright.site.site import Site
 
 
 class SmokeFlags(CatalogFlag, SiteFlag, JsonFlag):
@@ -27,6 +29,7 @@ class SmokeFlags(CatalogFlag, SiteFlag, JsonFlag):
         "smoke --image trainwright/pytorch:2.6.0-cu124-py311-debian12",
         "smoke --verbose",
         "smoke --select nccl --junit smoke.xml",
+        "smoke --image IMAGE@DIGEST --attach",
         "smoke --image IMAGE@DIGEST --import gpu-smoke.json",
     )
 
@@ -41,12 +44,19 @@ class SmokeFlags(CatalogFlag, SiteFlag, JsonFlag):
         description="write the checks to this file, as a JUnit report for build services",
         metavar="FILE",
     )
+    attach: bool = Field(
+        default=False,
+        description="pull the image in Amazon ECR that --image names by digest, test it by the build record that is "
+        "attached to it, and attach the result",
+        heading="Images in a registry",
+    )
     imports: tuple[str, ...] = Field(
         default=(),
         alias="import",
         description="run nothing: attach what a job elsewhere has found to the image in Amazon ECR that --image names "
         "by digest; a file, and for an image without a build record the folder of its builder's results",
         metavar="PATH",
+        heading="Images in a registry",
     )
     verbose: bool = Field(default=False, description="a line for each check, passed ones included", heading="Output")
 
@@ -66,26 +76,45 @@ def smoke(flags: SmokeFlags) -> None:
         _take(flags)
         return
     junit = Path(flags.junit) if flags.junit else None
-    emit(
-        smoke_image(flags.image or image_in_hand(), select=flags.select, say=say, junit=junit),
-        partial(smoke_text, every=flags.verbose),
-        as_json=flags.json_,
-    )
+    if flags.attach:
+        document = _attach(flags, junit)
+    else:
+        document = smoke_image(flags.image or image_in_hand(), select=flags.select, say=say, junit=junit)
+    emit(document, partial(smoke_text, every=flags.verbose), as_json=flags.json_)
+
+
+def _attach(flags: SmokeFlags, junit: Path | None) -> SmokeDocument:
+    """Test an image by its digest, and attach the result."""
+    from trainwright.pipeline.smoke_by_digest import smoke_by_digest
+
+    if flags.select:
+        raise RequestError("--attach: a part of the tests (--select) proves nothing", remedy="Leave --select out.")
+    site, sign = _registry(flags)
+    return smoke_by_digest(flags.image, site, sign=sign, junit=junit, say=say)
+
+
+def _registry(flags: SmokeFlags) -> tuple[Site, Sign | None]:
+    """The site, and what signs there in the region of the image."""
+    from trainwright.push.promote import find_image
+    from trainwright.signing.sign import signer
+    from trainwright.site.site import load_site
+
+    site = load_site(Path(flags.site) if flags.site else None)
+    place, _ = find_image(flags.image, "smoke")
+    return site, signer(site.signing.key, site, place.region) if site.signing.key else None
 
 
 def _take(flags: SmokeFlags) -> None:
     """Attach the results of jobs."""
     from trainwright.catalog.catalog import open_catalog
     from trainwright.pipeline.take_results import take_results
-    from trainwright.push.promote import find_image
-    from trainwright.signing.sign import signer
-    from trainwright.site.site import load_site
 
-    if flags.select or flags.junit:
-        raise RequestError("--select and --junit are about tests that run here, and --import runs none")
-    site = load_site(Path(flags.site) if flags.site else None)
-    place, _ = find_image(flags.image, "smoke")
-    sign = signer(site.signing.key, site, place.region) if site.signing.key else None
+    if flags.select or flags.junit or flags.attach:
+        raise RequestError(
+            "--select, --junit and --attach are about tests that run here, and --import runs none",
+            remedy="./invoke smoke --image ADDRESS@DIGEST --import FILE",
+        )
+    site, sign = _registry(flags)
     document = take_results(flags.image, flags.imports, site, open_catalog(), sign=sign, say=say)
     emit(document, taken_text, as_json=flags.json_)
 

@@ -1,7 +1,10 @@
-"""What ``smoke`` prints of a run that passed."""
+"""What ``smoke`` prints of a run that passed, and what it refuses."""
 
 from __future__ import annotations
 
+import pytest
+
+from tests.support.in_process import call
 from trainwright.prove.smoke import SmokeDocument, SmokeRow
 from trainwright.verbs.smoke import smoke_text
 
@@ -42,3 +45,19 @@ def test_a_line_for_each_check_when_asked_for():
         "",
         "team/trainer:1: 1 passed, 0 failed, 3 skipped in 38 s",
     ]
+
+
+@pytest.mark.parametrize(
+    "words", [("--attach", "--select", "nccl"), ("--import", "x", "--attach"), ("--import", "x", "--junit", "y")]
+)
+def test_what_does_not_go_with_an_image_in_a_registry(words):
+    done = call("smoke", "--image", "x", *words)
+    assert done.returncode == 2 and words[0] in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--attach",), ("--import", "README.md")])
+def test_an_image_in_a_registry_is_named_by_its_digest(words):
+    host = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
+    for image, near in (("team/x", "./invoke smoke 1"), (f"{host}/team/x:v1", "./invoke tags list v1")):
+        done = call("smoke", "--image", image, *words)
+        assert done.returncode == 2 and near in done.stderr
