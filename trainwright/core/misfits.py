@@ -71,12 +71,12 @@ def _walk(kind: Any, data: Any, loc: tuple[Any, ...]) -> Iterator[Misfit]:
 
 
 def _union(kind: inspect.UnionType, data: Any, loc: tuple[Any, ...]) -> Iterator[Misfit]:
-    """Of several types, the first one's words: it is the usual one."""
+    """Of several types, the words of the one that the data is meant for; if of none, the first one's: the usual one."""
     if data is None and kind.includes_none:
         return
     found = [list(_walk(each, data, loc)) for each in kind.types if not isinstance(each, inspect.NoneType)]
     if all(found):
-        yield from found[0]
+        yield from next((each for each in found if each[0].loc != loc), found[0])
 
 
 def _parts(kind: Any, data: Any, loc: tuple[Any, ...]) -> Iterator[Misfit]:

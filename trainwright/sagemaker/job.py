@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import form
-from trainwright.core.records import Field, Record, parse_record
+from trainwright.core.records import Checked, Field, Record, parse_record
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,
@@ -195,6 +195,43 @@ class Batch(Record):
     tuned_for: Samples | None = Field(default=None, description="the global batch that learning_rate was found for")
 
 
+class Tag(Record):
+    """A tag in the form of the API and the SDKs."""
+
+    key: str = Field(alias="Key")
+    value: str = Field(alias="Value")
+
+
+class MetricDefinition(Record):
+    """A metric in the form of the API and the SDKs."""
+
+    key: str = Field(alias="Name")
+    value: str = Field(alias="Regex")
+
+
+def _by_name(given: dict[str, str] | tuple[Tag | MetricDefinition, ...]) -> dict[str, str]:
+    """Tags or metrics by their names, each of which may stand there once.
+
+    Raises:
+        ValueError: the API's list has a name twice.
+    """
+    if isinstance(given, dict):
+        return given
+    made = {row.key: row.value for row in given}
+    if len(made) < len(given):
+        names = [row.key for row in given]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return made
+
+
+if TYPE_CHECKING:  # both forms are read, and every reader of a job sees the first
+    Tags = dict[str, str]
+    Metrics = dict[str, str]
+else:
+    Tags = Checked[dict[str, str] | tuple[Tag, ...], _by_name]
+    Metrics = Checked[dict[str, str] | tuple[MetricDefinition, ...], _by_name]
+
+
 class Job(Record):
     """A training job."""
 
@@ -242,8 +279,8 @@ class Job(Record):
     session_tags: bool = Field(default=False, description="pass on the tags of the caller's session")
     tuner: Tuner | None = Field(default=None, description="a tuning job in place of one training job")
     silence: dict[str, str] = Field(default={}, description="code of a finding: why it is accepted")
-    tags: dict[str, str] = {}
-    metrics: dict[str, str] = Field(default={}, description="metric name: regular expression for the log")
+    tags: Tags = Field(default={}, description="key: value, or the API's list of them")
+    metrics: Metrics = Field(default={}, description="name: regular expression for the log, or the API's list of them")
 
     @property
     def arguments(self) -> dict[str, Any]:

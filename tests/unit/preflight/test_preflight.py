@@ -163,6 +163,38 @@ def test_a_number_with_an_exponent_without_a_sign_is_a_number(tmp_path: Path) ->
         load_job(job_file(tmp_path, "model: {parameters: many}"))
 
 
+API_FORM = """
+tags: [{Key: team, Value: vision}, {Key: "cost:center", Value: "42"}]
+metrics: [{Name: "train:loss", Regex: "loss=([0-9.]+)"}]
+"""
+
+
+def test_tags_and_metrics_may_have_the_form_of_the_api(tmp_path: Path) -> None:
+    """SDK 2's ``tags`` and ``metric_definitions`` are lists of the API's records (Tag, MetricDefinition)."""
+    import yaml
+
+    job = load_job(job_file(tmp_path, API_FORM))
+    assert job.tags == {"team": "vision", "cost:center": "42"}
+    assert job.metrics == {"train:loss": "loss=([0-9.]+)"}
+    check("job", yaml.safe_load(API_FORM))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tags: [{Key: team, Value: cv}, {Key: team, Value: nlp}]", "tags: 'team' is there twice"),
+        ("metrics: [{Name: loss}]", r"'metrics\.0\.Regex' is missing"),
+        ("tags: [{Key: team}]", r"'tags\.0\.Value' is missing"),
+        ("tags: [{Key: team, Valu: cv, Value: cv}]", r"unknown key 'tags\.0\.Valu'"),
+        ("tags: team", "tags: must be a mapping"),
+    ],
+)
+def test_tags_and_metrics_in_the_form_of_the_api_are_checked(tmp_path: Path, text: str, words: str) -> None:
+    """The API requires ``Value`` and ``Regex``; of a tag's key it says that it must be unique."""
+    with pytest.raises(RequestError, match=words):
+        load_job(job_file(tmp_path, text))
+
+
 @pytest.mark.parametrize("table", ["checkpoint", "tensorboard", "debugger"])
 def test_an_empty_local_path_is_refused(tmp_path: Path, table: str) -> None:
     """SDK 2 leaves it out of the request and SDK 3 sends it, so it would not mean one thing."""
