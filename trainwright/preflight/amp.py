@@ -80,7 +80,37 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family, for each function (or the top level of a file) that calls backward."""
     for calls in _regions(code):
         yield from _check(code, calls)
+    yield from _clipped_elsewhere(code)
     yield from _updates(code)
+
+
+def _clipped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a clip before the scaler's step in another function than the backward, if nothing unscales at all."""
+    if code.incomplete or code.managed or code.mentions("unscale_"):
+        return
+    backwards = [e for e in code.ran("backward", live=True) if e.receiver is not None]
+    steps = [e for e in code.ran("step", live=True) if _of_scaler(e)]
+    for clip in code.ran(*CLIPS, live=True):
+        before = [e for e in backwards if e.order < clip.order and not _opposed(e, clip)]
+        after = [e for e in steps if e.order > clip.order and not _opposed(e, clip)]
+        loss = before[-1].receiver if before and after else None
+        # What is in one function is reported by the order there.
+        if loss is not None and "scaled" in loss.tags and before[-1].stack != clip.stack:
+            yield at(CLIP_SCALED, (clip.module, clip.node), f"{clip.last} without scaler.unscale_ before it")
+            return
+
+
+def _opposed(first: Event, second: Event) -> bool:
+    """Return whether the conditions around two calls are opposite ones: ``if half``, and later ``if not half``."""
+    return any(_sides(second).get(text, side) is not side for text, side in _sides(first).items())
+
+
+def _sides(event: Event) -> dict[str, bool]:
+    sides = {}
+    for guard in event.guards:
+        negated = isinstance(guard.node, ast.UnaryOp) and isinstance(guard.node.op, ast.Not)
+        sides[ast.unparse(guard.node).removeprefix("not ")] = guard.side is not negated
+    return sides
 
 
 def _updates(code: ScriptFacts) -> Iterator[Finding]:

@@ -129,7 +129,9 @@ class Calls:
             # All processes have the same afterwards, in place or as the result.
             for value in (*args, *keywords.values(), event.result):
                 value.tags -= {"own", "uneven"}
-                value.tags |= {"agreed"} if event.last in ("broadcast_object_list", "broadcast") else set()
+                in_place = event.last in ("broadcast_object_list", "broadcast")
+                returned = value is event.result and "broadcast" in event.last.lower()  # a helper of the script's
+                value.tags |= {"agreed"} if in_place or returned else set()
         return event.result
 
     def _result(self, event: Event, called: Value, method: str) -> Value:

@@ -293,7 +293,10 @@ class Interpreter(Functions):
             called = value.name or next(iter(sorted(value.made)), "")
             if isinstance(item.context_expr, ast.IfExp):
                 called = ""  # one of two
-            self.contexts = (*self.contexts, called or ast.unparse(item.context_expr)[:60])
+            written = item.context_expr
+            if not called and not isinstance(written, ast.Call | ast.IfExp):  # context = model.no_sync()
+                written = next((event.node for event in reversed(self.events) if event.result is value), written)
+            self.contexts = (*self.contexts, called or ast.unparse(written)[:60])
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value, scope)
         ended = self.block(node.body, scope)

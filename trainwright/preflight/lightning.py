@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.data import SPLITS
+from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import NOT_PREPARED, PLAIN_BACKWARD
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -45,7 +47,23 @@ OWN_MONITOR = Rule(
     source="Lightning's documentation, logging: self.log reduces a value over the processes with sync_dist=True",
     remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics',
 )
-RULES = (NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR)
+NO_LOSS = Rule(
+    code="TW445",
+    severity="error",
+    title="a dict that training_step returns has no key loss",
+    source='lightning, loops/optimization/automatic.py: "In automatic_optimization, when `training_step` returns a '
+    "dict, the 'loss' key needs to be present\"",
+    remedy='return loss, or {"loss": loss, …}; log the other values',
+)
+NOT_LOGGED = Rule(
+    code="TW446",
+    severity="error",
+    title="checkpoints or early stopping go by a value that nothing logs",
+    source='lightning, callbacks/model_checkpoint.py: "could not find the monitored key in the returned metrics", '
+    'after a validation an error; early_stopping.py: "Early stopping conditioned on metric … which is not available"',
+    remedy="monitor= the name of a self.log(…)",
+)
+RULES = (NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR, NO_LOSS, NOT_LOGGED)
 _PACKAGES = ("lightning", "pytorch_lightning")
 _CLASSES = ("LightningModule", "LightningDataModule")
 _DETACHES = ("detach", "item", "numpy", "tolist")
@@ -71,6 +89,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _own_loader(code)
     yield from _reduced_by_one(code)
     yield from _monitored(code)
+    yield from _not_logged(code)
 
 
 def _set_once(module: Module, node: ast.ClassDef) -> Iterator[Finding]:
@@ -119,6 +138,62 @@ def _monitored(code: ScriptFacts) -> Iterator[Finding]:
                     return
 
 
+def _not_logged(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a monitored name that differs from all that the script logs, if it is seen to log by name alone."""
+    logged: set[str] = set()
+    validates = False
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef) and any(
+                isinstance(e, Function) and e.name.endswith("_step") for e in node.body
+            ):
+                if len(node.bases) != 1 or not _is_lightning(module, node):
+                    return  # its other bases may log
+                validates |= any(isinstance(e, Function) and e.name == "validation_step" for e in node.body)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LOGS:
+                names = _names(node)
+                if names is None:
+                    return
+                logged |= names
+    if not logged or not validates or code.mentions("callback_metrics", "logged_metrics"):
+        return
+    for event in code.ran("ModelCheckpoint", "EarlyStopping", live=True):
+        value = event.arg("monitor", 0 if event.last == "EarlyStopping" else 2)
+        name = value.single() if value is not None and "flag" not in value.tags else None
+        if "lightning" not in event.name or not isinstance(name, str) or _quiet(event):
+            continue
+        if (
+            name in _CANDIDATES
+            or re.sub(r"(_step|_epoch)?(/dataloader_idx_\d+)?$", "", name) in logged
+            or name in logged
+        ):
+            continue
+        if not name.startswith("lr-"):
+            what = f"`{ast.unparse(event.node)[:50]}`: {name!r} is not among {', '.join(sorted(logged))}"
+            yield at(NOT_LOGGED, (event.module, event.node), what)
+
+
+_LOGS = ("log", "log_dict")
+_CANDIDATES = ("epoch", "step")  # Lightning's own
+
+
+def _names(call: ast.Call) -> set[str] | None:
+    """Return the names that ``self.log`` or ``self.log_dict`` gives values; None if they are computed."""
+    given = (
+        call.args[0] if call.args else next((k.value for k in call.keywords if k.arg in ("name", "dictionary")), None)
+    )
+    keys = given.keys if isinstance(given, ast.Dict) else [given]
+    names = {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+    own = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("self", "pl_module")
+    return names if len(names) == len(keys) else None if own else set()
+
+
+def _quiet(event: Event) -> bool:
+    """Return whether a callback does not miss its value: it keeps no best ones, or is not strict."""
+    kept, strict = event.arg("save_top_k"), event.arg("strict")
+    return (kept is not None and kept.single() == 0) or (strict is not None and strict.single() is not True)
+
+
 def _plain(call: ast.Call) -> list[ast.keyword]:
     """Return the options of a call, but what says how a value is reduced."""
     return [each for each in call.keywords if each.arg not in (None, "sync_dist", "reduce_fx", "rank_zero_only")]
@@ -151,6 +226,9 @@ def _returned(module: Module, step: Function) -> Iterator[Finding]:
             continue
         loss: ast.expr | None = node.value
         if isinstance(loss, ast.Dict):
+            if loss.keys and all(isinstance(k, ast.Constant) and k.value != "loss" for k in loss.keys):
+                yield at(NO_LOSS, (module, node), f"`{ast.unparse(node)[:60]}`")
+                return
             pairs = zip(loss.keys, loss.values, strict=True)
             loss = next((v for k, v in pairs if isinstance(k, ast.Constant) and k.value == "loss"), None)
         values = assigned.get(loss.id, []) if isinstance(loss, ast.Name) else [loss]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight import replica_loss
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
@@ -28,13 +29,6 @@ SAME_BATCH = Rule(
     title="each replica gets the same batch",
     source=f"{GUIDE}: experimental_distribute_dataset divides each batch among the replicas",
     remedy="dataset = strategy.experimental_distribute_dataset(dataset)",
-)
-REPLICA_LOSS = Rule(
-    code="TW422",
-    severity="error",
-    title="the loss of a replica is not divided by the global batch",
-    source=f"{GUIDE}: gradients are summed over the replicas; a loss object with the default reduction raises an error",
-    remedy="Losses with reduction=NONE, and tf.nn.compute_average_loss(loss, global_batch_size=…)",
 )
 ENDLESS = Rule(
     code="TW423",
@@ -99,7 +93,7 @@ FEW_GPUS = Rule(
 RULES = (
     ONE_REPLICA,
     SAME_BATCH,
-    REPLICA_LOSS,
+    *replica_loss.RULES,
     ENDLESS,
     BATCH_OF_REPLICA,
     TWICE,
@@ -323,21 +317,7 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
         and not code.mentions("random", "experimental_make_numpy_dataset")
     ):
         yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
-    for event in code.events:
-        if not event.name.startswith(("tensorflow.keras.losses.", "keras.losses.")) or not event.last[:1].isupper():
-            continue
-        if "reduction" not in event.keywords and "**" not in event.keywords and not event.detached:
-            what = "without reduction=: under a strategy, the default raises an error in a loop of your own"
-            yield _at(REPLICA_LOSS, event, f"`{_text(event)}` {what}")
-            break
-    else:
-        inside = [e for e in code.ran("reduce_mean") if e.stack]
-        around = [(e, e.module.parents.get(e.node, e.node)) for e in inside]
-        texts = [(e, f"{e.stack[-1].name} {ast.unparse(n)}".lower()) for e, n in around]
-        averaged = [e for e, text in texts if e.name.startswith("tensorflow") and "loss" in text]
-        if averaged and not code.mentions("compute_average_loss") and not _divided(code):
-            what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
-            yield _at(REPLICA_LOSS, averaged[0], f"`{_text(averaged[0])}`: {what}", "warning")
+    yield from replica_loss.check(code)
     for event in code.events:
         if event.detached or event.order < strategy.order or any(".scope" in name for name in event.contexts):
             continue
@@ -366,17 +346,6 @@ def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
             if any(name.startswith("tensorflow.data.") for name in data.made) and not run.detached:
                 yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
                 return
-
-
-def _divided(code: ScriptFacts) -> bool:
-    """Return whether a loss is divided by a number of replicas or a global batch."""
-    for module in code.modules:
-        for node in module.nodes:
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
-                text = ast.unparse(node).lower()
-                if "loss" in text and any(word in text for word in ("global", "replicas", "batch")):
-                    return True
-    return False
 
 
 def _batches(code: ScriptFacts) -> Iterator[Finding]:

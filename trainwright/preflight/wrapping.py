@@ -17,7 +17,8 @@ ORDER = Rule(
     code="TW148",
     severity="error",
     title="a model is wrapped, or a strategy made, in the wrong order, or the wrapper is used as the model itself",
-    source=f"{DOCS}; AWS guide for SMP v2: tsm.transform, then FSDP; TensorFlow's guide for multi-worker training",
+    source=f"{DOCS}; AWS guide for SMP v2: tsm.transform, then FSDP; TensorFlow's guide for multi-worker training; "
+    "diffusers, pipeline_utils.py, save_pretrained: a component of another class is left out",
     remedy="Move the model to its GPU, convert or transform it, then wrap it; methods of its own are those of .module.",
 )
 CLIPPED = Rule(
@@ -149,6 +150,16 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
             way = "accelerator.unwrap_model(model)" if prepared else "model.module"
             yield _at(ORDER, event, f"`{_text(event)}`: DistributedDataParallel has no {event.last}; use {way}")
             return
+    saved = [event.receiver for event in code.ran("save_pretrained", live=True)]
+    for event in code.events:
+        if not event.name.startswith("diffusers.") or not any(value is event.result for value in saved):
+            continue
+        for value in (*event.args, *event.keywords.values()):
+            prepared = "accelerate" in value.tags and code.launch.launched
+            if "model" in value.tags and ("ddp" in value.tags or prepared) and not value.tags & {"fsdp", "deepspeed"}:
+                what = "save_pretrained leaves out what DistributedDataParallel wraps; give it the model inside"
+                yield _at(ORDER, event, f"`{_text(event)}`: {what}")
+                return
 
 
 def _clipped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:

@@ -1,0 +1,77 @@
+"""The loss of a replica in a training loop of one's own under a TensorFlow strategy: its part of the global batch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+
+REPLICA_LOSS = Rule(
+    code="TW422",
+    severity="error",
+    title="the loss of a replica is not divided by the global batch",
+    source="TensorFlow's guide, Custom training with tf.distribute.Strategy: gradients are summed over the replicas; a "
+    "loss object with the default reduction raises an error",
+    remedy="Losses with reduction=NONE, and tf.nn.compute_average_loss(loss, global_batch_size=…)",
+)
+RULES = (REPLICA_LOSS,)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the losses of a script whose steps run in replicas."""
+    for event in code.events:
+        if not event.name.startswith(("tensorflow.keras.losses.", "keras.losses.")) or not event.last[:1].isupper():
+            continue
+        if "reduction" not in event.keywords and "**" not in event.keywords and not event.detached:
+            what = "without reduction=: under a strategy, the default raises an error in a loop of your own"
+            yield _at(REPLICA_LOSS, event, f"`{_text(event)}` {what}")
+            break
+    else:
+        yield from _by_part(code)
+        inside = [e for e in code.ran("reduce_mean") if e.stack]
+        around = [(e, e.module.parents.get(e.node, e.node)) for e in inside]
+        texts = [(e, f"{e.stack[-1].name} {ast.unparse(n)}".lower()) for e, n in around]
+        averaged = [e for e, text in texts if e.name.startswith("tensorflow") and "loss" in text]
+        if averaged and not code.mentions("compute_average_loss") and not _divided(code):
+            what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
+            yield _at(REPLICA_LOSS, averaged[0], f"`{_text(averaged[0])}`: {what}", "warning")
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _by_part(code: ScriptFacts) -> Iterator[Finding]:
+    """Report compute_average_loss with the number that times the replicas is the global batch."""
+    factors: set[str] = set()
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+                left, right = ast.unparse(node.left), ast.unparse(node.right)
+                factors |= {a for a, b in ((left, right), (right, left)) if b.endswith("num_replicas_in_sync")}
+    for event in code.ran("compute_average_loss"):
+        size = event.arg("global_batch_size", 2)
+        given = [k.value for k in event.node.keywords if k.arg == "global_batch_size"] or event.node.args[2:3]
+        if size is not None and "world" not in size.tags and given and ast.unparse(given[0]) in factors:
+            what = f"`{_text(event)[-50:]}`: divided by the batch of one replica, and summed over the replicas"
+            yield _at(REPLICA_LOSS, event, what)
+            return
+
+
+def _divided(code: ScriptFacts) -> bool:
+    """Return whether a loss is divided by a number of replicas or a global batch."""
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
+                text = ast.unparse(node).lower()
+                if "loss" in text and any(word in text for word in ("global", "replicas", "batch")):
+                    return True
+    return False
