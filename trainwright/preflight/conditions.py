@@ -60,10 +60,16 @@ def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
     """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
     if any(guard.kind == "own" for guard in guards) and value.code is None:
         return value.with_tags("own")
+    if guards and guards[-1].kind in ("one", "host", "others") and _is_path(value):
+        return value.with_tags("random")  # another one in other processes: `return folder if chief() else temporary`
     tag = {"one": "zero:rank", "host": "zero:local"}.get(guards[-1].kind) if guards else None
     if tag is None or not isinstance(value.single(), bool):
         return value
     return value.with_tags(tag if value.single() else _OPPOSITE[tag])
+
+
+def _is_path(value: Value) -> bool:
+    return isinstance(value.single(), str) or any(tag.startswith("root:") for tag in value.tags)
 
 
 def as_test(value: Value) -> Value:

@@ -69,7 +69,8 @@ GROUP_PLACE = Rule(
     code="TW104",
     severity="error",
     title="the process group is created with a rank, size or address that is right on one host only",
-    source=f"{DOCS}: rank and world_size count the processes of all hosts, and all of them meet at one address",
+    source=f"{DOCS}: rank and world_size count the processes of all hosts, as does a DeviceMesh, and all meet at "
+    "one address",
     remedy='init_process_group("nccl") alone: the launcher has set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.',
 )
 RULES = (
@@ -234,6 +235,13 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
         if not what and backend is not None and backend.single() == "nccl" and code.launch.gpus == 0:
             what = 'backend "nccl" on an instance without GPUs'
         if what:
+            yield at(GROUP_PLACE, (event.module, event.node), what)
+            return
+    for event in code.ran("init_device_mesh", live=True):
+        shape = event.arg("mesh_shape", 1)
+        sizes = (shape.items or ()) if shape is not None else ()
+        if code.several_hosts and len(sizes) == 1 and _of_one_host(code, None, sizes[0]):
+            what = f"`{ast.unparse(event.node)[:60]}`: the GPUs of one host, but the job has several hosts"
             yield at(GROUP_PLACE, (event.module, event.node), what)
             return
 

@@ -236,7 +236,7 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a model that is compiled with the optimizer itself, not the wrapped one."""
+    """Report a model that is compiled, or a loop that steps, with the optimizer itself, not the wrapped one."""
     wrapped = [e for e in code.events if e.role == "hvd-optimizer" and not e.detached]
     if any(e.last == "DistributedGradientTape" for e in wrapped):
         return  # the loop's tape averages; compile only names the metrics
@@ -249,6 +249,15 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if wrapped and optimizer is not None and optimizer.made and "hvd" not in optimizer.tags:
             yield _at(NOT_REDUCED, event, f"the model is compiled without the optimizer of line {wrapped[0].line}")
+    steps = [e for e in code.ran("step", live=True) if e.receiver is not None and "optimizer" in e.receiver.tags]
+    if any("hvd" in e.receiver.tags for e in steps if e.receiver is not None):
+        return
+    for event in steps:
+        outer = next((e for e in wrapped if any(v is event.receiver for v in (*e.args, *e.keywords.values()))), None)
+        if outer is not None and event.loops:
+            what = f"`{ast.unparse(event.node)[:40]}` steps the optimizer inside the one of line {outer.line}"
+            yield _at(NOT_REDUCED, event, f"{what}, which is never stepped")
+            return
 
 
 def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:

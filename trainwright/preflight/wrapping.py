@@ -61,6 +61,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _as_model(code)
     yield from _clipped(code, wraps)
     yield from _loaded(code, wraps)
+    yield from _other_names(code)
 
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
@@ -205,6 +206,44 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if _comes_from(event, states):
             yield _at(LOADED, event, f"`{_text(event)}` without map_location in every process")
             return
+
+
+def _other_names(code: ScriptFacts) -> Iterator[Finding]:
+    """Report weights that are saved from the model and loaded into its wrapper, or the other way round."""
+    if not code.several or code.says(r"^module\.|_orig_mod"):
+        return  # it renames them
+    saves = [e for e in code.ran("save", live=True) if e.name == "torch.save" and len(e.args) > 1]
+    loads = [e for e in code.ran("load", live=True) if e.name == "torch.load" and e.args]
+    for event in code.ran("load_state_dict", live=True):
+        given = event.args[0] if len(event.node.args) == 1 and not event.node.keywords else None
+        load = next((e for e in loads if given is not None and e.result in (given, given.of)), None)
+        if event.receiver is None or "model" not in event.receiver.tags or load is None or given is None:
+            continue
+        key = event.node.args[0].slice if isinstance(event.node.args[0], ast.Subscript) else None
+        name = key.value if isinstance(key, ast.Constant) else None
+        states = [s for e in saves if _same(e.args[1], load.args[0]) for s in _states(e.args[0], name)]
+        told = {_named_by_ddp(state.of) for state in states if state.of is not None}
+        inside = _named_by_ddp(event.receiver)
+        if told == {not inside}:
+            what = "names without `module.`" if inside else "names that begin with `module.`"
+            yield _at(ORDER, event, f"`{_text(event)}`: the file has {what}, as it was saved")
+            return
+
+
+def _same(path: Value, other: Value) -> bool:
+    text = path.single()
+    return path is other or (isinstance(text, str) and text == other.single())
+
+
+def _states(saved: Value, name: object) -> list[Value]:
+    """Return the model's weights in what was saved: under a name, or it is them."""
+    found = saved.attrs.get(name) if saved.attrs is not None and isinstance(name, str) else saved
+    whole = found is not None and "state" in found.tags and found.attrs is None
+    return [found] if found is not None and whole and found.of is not None and "model" in found.of.tags else []
+
+
+def _named_by_ddp(model: Value) -> bool:
+    return "ddp" in model.tags and "fsdp" not in model.tags
 
 
 def _comes_from(event: Event, states: list[Event]) -> bool:

@@ -24,6 +24,11 @@ MWMS: dict[str, Any] = {
     "distribution": {"multi_worker_mirrored_strategy": {"enabled": True}},
     "plan": {"framework": "tensorflow"},
 }
+MPI: dict[str, Any] = {
+    "instance_type": P4D,
+    "instance_count": 2,
+    "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}},
+}
 AMP = (
     "import torch\nmodel = torch.nn.Linear(2, 2).cuda()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     "scaler = torch.amp.GradScaler('cuda')\n"
@@ -94,6 +99,40 @@ BEGUN = (
     "if several:\n    begun = {tell}(begun)\nfirst = 0\nif begun is not None:\n    first = torch.load(begun)['epoch']\n"
     "for epoch in range(first, 9):\n    dist.barrier()\n"
 )
+RESUMED = (
+    DDP + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\npath = '/opt/ml/checkpoints/last.pt'\n"
+    "if os.path.exists(path):\n    state = torch.load({read}, map_location='cpu')\n    {load}\n"
+    "for x in loader:\n    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    "if dist.get_rank() == 0:\n    torch.save({saved}, path)\n"
+)
+INNER = "{'model': model.module.state_dict(), 'optimizer': optimizer.state_dict()}"
+OUTER = INNER.replace(".module", "")
+
+
+def resumed(saved: str, load: str, read: str = "path") -> str:
+    """A script that continues from its own checkpoint."""
+    return RESUMED.format(saved=saved, load=load, read=read)
+
+
+MESH = (
+    DDP + "from torch.distributed.device_mesh import init_device_mesh\n"
+    "hosts = dist.get_world_size() // torch.cuda.device_count()\nmesh = init_device_mesh('cuda', {shape})\n"
+)
+HVD = (
+    "import horovod.torch as hvd\nimport torch\nhvd.init()\ntorch.cuda.set_device(hvd.local_rank())\n"
+    "model = torch.nn.Linear(2, 2).cuda()\nplain = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "{name} = hvd.DistributedOptimizer(plain, named_parameters=model.named_parameters())\n"
+    "hvd.broadcast_parameters(model.state_dict(), root_rank=0)\nhvd.broadcast_optimizer_state(plain, root_rank=0)\n"
+    "for x in loader:\n    plain.zero_grad()\n    model(x).sum().backward()\n    {step}.step()\n"
+)
+PLACED = (
+    "import json\nimport os\nimport tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+    "def chief():\n    task = json.loads(os.environ['TF_CONFIG'])['task']\n"
+    "    return task['type'] == 'chief' or task['index'] == 0\n"
+    "def place(folder):\n    if {test}:\n        return os.path.join(folder, '1')\n    return '/tmp/others/1'\n"
+    "with strategy.scope():\n    model = tf.keras.Sequential()\n    model.compile(optimizer='sgd', loss='mse')\n"
+    "model.fit(data)\nmodel.save(place(os.environ['SM_MODEL_DIR']))\n"
+)
 Case = tuple[str, bool, str, dict[str, Any]]
 CASES: list[Case] = [
     ("TW130", True, amp(CLIP, STEP), TWO),
@@ -141,6 +180,30 @@ CASES: list[Case] = [
     ("TW148", False, PIPELINE.format(unet="model", use=SAVED), {"instance_type": "ml.g5.2xlarge"}),
     ("TW400", True, BEGUN.format(tell="tell"), TWO),
     ("TW400", False, BEGUN.format(tell="tell.broadcast_object"), TWO),
+    # The names of the model's weights, and those of its wrapper's.
+    ("TW148", True, resumed(INNER, "model.load_state_dict(state['model'])"), TWO),
+    ("TW148", True, resumed(OUTER, "model.module.load_state_dict(state['model'])"), TWO),
+    ("TW148", True, resumed("model.module.state_dict()", "model.load_state_dict(state)"), TWO),
+    ("TW148", False, resumed(INNER, "model.module.load_state_dict(state['model'])"), TWO),
+    ("TW148", False, resumed(OUTER, "model.load_state_dict(state['model'])"), TWO),
+    ("TW148", False, resumed(INNER, "model.load_state_dict(state['model'], strict=False)"), TWO),
+    ("TW148", False, resumed(INNER, "model.load_state_dict(state['model'])", read="given"), TWO),
+    ("TW148", False, resumed(INNER, "optimizer.load_state_dict(state['optimizer'])"), TWO),
+    ("TW148", False, resumed(INNER, "model.load_state_dict({'module.' + k: v for k, v in state['model'].items()})"),
+     TWO),
+    ("TW148", False, resumed(INNER, "model.load_state_dict(state['model'])"), {"instance_type": "ml.g5.2xlarge"}),
+    # A mesh has a place for each process of the job.
+    ("TW104", True, MESH.format(shape="(torch.cuda.device_count(),)"), TWO),
+    ("TW104", False, MESH.format(shape="(torch.cuda.device_count(),)"), {**TWO, "instance_count": 1}),
+    ("TW104", False, MESH.format(shape="(dist.get_world_size(),)"), TWO),
+    ("TW104", False, MESH.format(shape="(torch.cuda.device_count(), hosts)"), TWO),
+    # The optimizer that averages, and the one inside of it.
+    ("TW185", True, HVD.format(name="optimizer", step="plain"), MPI),
+    ("TW185", False, HVD.format(name="optimizer", step="optimizer"), MPI),
+    ("TW185", False, HVD.format(name="plain", step="plain"), MPI),
+    # A function that returns one path in the first process, and another one in the others.
+    ("TW141", False, PLACED.format(test="chief()"), MWMS),
+    ("TW141", True, PLACED.format(test="folder"), MWMS),
     # The average of a replica's losses.
     ("TW422", True, REPLICAS.format(size=", global_batch_size=PER_REPLICA"), MWMS),
     ("TW422", False, REPLICAS.format(size=", global_batch_size=whole"), MWMS),
