@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
+# Functions of other packages that join the processes, and set in the options which one this is: timm's and Meta's.
+_PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
+_PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
 # A condition that holds in every job on GPUs.
 _HAS_GPU = re.compile(r"cuda|gpu", re.I)
 # What gets a function, and does not call it.
@@ -125,6 +128,9 @@ class Calls:
         )
         self.events.append(event)
         event.result = self._result(event, called, method)
+        if called.code is None and _PLACES.search(event.last):
+            for value in args:
+                value.attrs = value.attrs and {key: v for key, v in value.attrs.items() if key not in _PLACE}
         if event.role == "collective" or _JOINS.search(event.last):
             # All processes have the same afterwards, in place or as the result.
             for value in (*args, *keywords.values(), event.result):

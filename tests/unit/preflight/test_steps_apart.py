@@ -114,6 +114,13 @@ def resumed(saved: str, load: str, read: str = "path") -> str:
     return RESUMED.format(saved=saved, load=load, read=read)
 
 
+# rwightman/efficientdet-pytorch, train.py: timm's function sets args.device.
+OPTIONS = (
+    "import argparse\nimport torch\nfrom torch.nn.parallel import DistributedDataParallel\nfrom timm import utils\n"
+    "args = argparse.ArgumentParser().parse_args()\nargs.device = 'cuda:0'\n{joins}\n"
+    "model = torch.nn.Linear(2, 2).to(args.device)\n"
+    "model = DistributedDataParallel(model, device_ids=[args.device])\n"
+)
 MESH = (
     DDP + "from torch.distributed.device_mesh import init_device_mesh\n"
     "hosts = dist.get_world_size() // torch.cuda.device_count()\nmesh = init_device_mesh('cuda', {shape})\n"
@@ -192,6 +199,10 @@ CASES: list[Case] = [
     ("TW148", False, resumed(INNER, "model.load_state_dict({'module.' + k: v for k, v in state['model'].items()})"),
      TWO),
     ("TW148", False, resumed(INNER, "model.load_state_dict(state['model'])"), {"instance_type": "ml.g5.2xlarge"}),
+    # A function of another package that says which process this is.
+    ("TW121", False, OPTIONS.format(joins="utils.init_distributed_device(args)"), TWO),
+    ("TW121", True, OPTIONS.format(joins="torch.distributed.init_process_group('nccl')"), TWO),
+    ("TW121", True, OPTIONS.format(joins="utils.random_seed(args)"), TWO),
     # A mesh has a place for each process of the job.
     ("TW104", True, MESH.format(shape="(torch.cuda.device_count(),)"), TWO),
     ("TW104", False, MESH.format(shape="(torch.cuda.device_count(),)"), {**TWO, "instance_count": 1}),
