@@ -79,10 +79,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if not isinstance(node, ast.ClassDef):
                 continue
             if _is_lightning(module, node):
-                for step in (each for each in node.body if isinstance(each, Function)):
-                    if step.name == "training_step" and not manual:
-                        yield from _returned(module, step)
-                        yield from _stepped(module, step)
+                methods = {each.name: each for each in node.body if isinstance(each, Function)}
+                step = methods.get("training_step")
+                if step is not None and not manual:
+                    yield from _returned(module, step, ended="training_step_end" in methods)
+                    yield from _stepped(module, step)
             if code.several:
                 yield from _set_once(module, node)
     yield from _fabric(code)
@@ -213,8 +214,11 @@ def _inside(step: Function) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _returned(module: Module, step: Function) -> Iterator[Finding]:
-    """Report a loss that is returned detached; a name counts if all that is assigned to it is detached."""
+def _returned(module: Module, step: Function, *, ended: bool) -> Iterator[Finding]:
+    """Report a loss that is returned detached, or not at all; a name counts if all that is assigned to it is detached.
+
+    ``ended``: the module has a training_step_end, which makes the loss (Lightning 1).
+    """
     nodes = list(_inside(step))
     assigned: dict[str, list[ast.expr]] = {}
     for node in nodes:
@@ -226,7 +230,7 @@ def _returned(module: Module, step: Function) -> Iterator[Finding]:
             continue
         loss: ast.expr | None = node.value
         if isinstance(loss, ast.Dict):
-            if loss.keys and all(isinstance(k, ast.Constant) and k.value != "loss" for k in loss.keys):
+            if not ended and loss.keys and all(isinstance(k, ast.Constant) and k.value != "loss" for k in loss.keys):
                 yield at(NO_LOSS, (module, node), f"`{ast.unparse(node)[:60]}`")
                 return
             pairs = zip(loss.keys, loss.values, strict=True)

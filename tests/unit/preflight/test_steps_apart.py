@@ -162,6 +162,8 @@ CASES: list[Case] = [
     ("TW445", False, lightning(back="return {'loss': loss, 'size': 2}"), TWO),
     ("TW445", False, lightning(back="return {**others, 'size': 2}"), TWO),
     ("TW445", False, lightning(back="return {}"), TWO),
+    # lightning-bolts, amdim_module.py: Lightning 1 takes the loss of training_step_end.
+    ("TW445", False, lightning(back="return {'size': 2}\n    def training_step_end(self, x):\n        return 1"), TWO),
     ("TW445", False, lightning(back="return {'size': 2}", train="self.automatic_optimization = False"), TWO),
     # Callbacks that go by a value.
     ("TW446", True, lightning(given="monitor='valid_loss'"), TWO),
