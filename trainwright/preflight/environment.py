@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
@@ -160,6 +161,10 @@ def not_a_string(node: ast.expr) -> str | None:
     return "a list or dict" if isinstance(node, ast.List | ast.Dict | ast.Tuple) else None
 
 
+# What names the host that a process is on.
+_OWN_HOST = re.compile(r"SM_CURRENT_HOST|\bcurrent_host\b|\bgethostname\(|\bgetfqdn\(\)")
+
+
 def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, value: ast.expr) -> Iterator[Finding]:
     wrong = None if isinstance(node, ast.AugAssign) else not_a_string(value)
     if wrong:
@@ -169,6 +174,9 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
         if gpus is not None and str(value.value) != str(gpus):
             expected = f"{code.job.instance_type} has {gpus} GPUs"
             yield at(GPU_COUNT, (module, node), f"{value.value!r}, but {expected}")
+    always = not conditions(module, node) and not isinstance(value, ast.IfExp)
+    if name == "MASTER_ADDR" and code.several_hosts and always and _OWN_HOST.search(ast.unparse(value)):
+        yield at(GROUP_PLACE, (module, node), f"MASTER_ADDR={ast.unparse(value)[:50]}: each host names itself")
     plain = isinstance(value, ast.Constant) or (name == "TF_CONFIG" and isinstance(value, ast.Call))
     if name in PLACE and plain and not conditions(module, node):
         launched = code.launcher in ("torchrun", "smddp", "mpi")

@@ -232,30 +232,33 @@ def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+_STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
+
+
+def _passed(code: ScriptFacts) -> tuple[Event, dict[str, object]] | None:
+    """Return where the job's hyperparameters become TrainingArguments, if they do, and those that the script leaves."""
+    for event in code.ran("HfArgumentParser", live=True):
+        classes = event.args[0].items or tuple(event.args[:1]) if event.args else ()
+        if any(each.name.rpartition(".")[2] in _ARGUMENTS for each in classes):
+            words = {"true": True, "false": False}
+            passed = {k: v for k, v in code.launch.hyperparameters.items() if not code.mentions(k)}
+            return event, {k: words.get(v.lower(), v) if isinstance(v, str) else v for k, v in passed.items()}
+    return None
+
+
 def _trainer(code: ScriptFacts) -> Iterator[Finding]:
-    instance = (code.job.instance_type or "") if code.job is not None else ""
-    for event in code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"):
+    if (parsed := _passed(code)) is not None:
+        event, given = parsed
+        if what := _contrary(code, given, unknown=code.mentions(*_STRATEGIES)):
+            yield at(ARGUMENTS, (event.module, event.node), f"the job passes {what}")
+    for event in code.ran(*_ARGUMENTS):
         given = {k: v.single() for k, v in event.keywords.items() if "flag" not in v.tags}
         evaluates = given.get("eval_strategy", given.get("evaluation_strategy", "no"))
-        saved = given.get("save_strategy", "steps")
-        unknown = any(
-            v.single() is ...
-            for k, v in event.keywords.items()
-            if k in ("eval_strategy", "evaluation_strategy", "save_strategy")
+        unknown = "**" in event.keywords or any(
+            v.single() is ... for k, v in event.keywords.items() if k in _STRATEGIES
         )
-        what = ""
-        if given.get("fp16") is True and given.get("bf16") is True:
-            what = "fp16 and bf16 together"
-        elif given.get("load_best_model_at_end") is True and not unknown and "**" not in event.keywords:
-            what = ""
-            told = "save_strategy" in given or given.get("eval_steps") is None
-            if evaluates != saved and told:
-                what = f"load_best_model_at_end with eval_strategy={evaluates!r} and save_strategy={saved!r}"
-        if not what and given.get("bf16") is True and instance.startswith(_NO_BF16):
-            what = f"bf16=True, but the GPUs of {instance} have no bfloat16"
-        if not what and given.get("fp16") is True and code.launch.gpus == 0:
-            what = f"fp16=True, but {instance} has no GPU"
-        if what:
+        if what := _contrary(code, given, unknown=unknown):
             # Before save_strategy existed, the trainer saved when it evaluated.
             old = "load_best" in what and "save_strategy" not in given
             yield at(ARGUMENTS, (event.module, event.node), what, severity="warning" if old else None)
@@ -286,6 +289,29 @@ def _one_gpu(mapped: Value) -> str | None:
     if isinstance(gpu, int) or (isinstance(gpu, str) and re.fullmatch(r"cuda:[0-9]+", gpu)):
         return repr(gpu) if whole is mapped else repr({"": gpu})
     return None
+
+
+def _contrary(code: ScriptFacts, given: dict[str, object], *, unknown: bool) -> str:
+    """Return which of these arguments of a Trainer exclude each other, or do not fit the job's GPUs.
+
+    Args:
+        code: the script.
+        given: the arguments.
+        unknown: whether the strategies are not all known.
+    """
+    instance = (code.job.instance_type or "") if code.job is not None else ""
+    evaluates = given.get("eval_strategy", given.get("evaluation_strategy", "no"))
+    saved = given.get("save_strategy", "steps")
+    if given.get("fp16") is True and given.get("bf16") is True:
+        return "fp16 and bf16 together"
+    best = given.get("load_best_model_at_end") is True and not unknown
+    if best and evaluates != saved and ("save_strategy" in given or given.get("eval_steps") is None):
+        return f"load_best_model_at_end with eval_strategy={evaluates!r} and save_strategy={saved!r}"
+    if given.get("bf16") is True and instance.startswith(_NO_BF16):
+        return f"bf16=True, but the GPUs of {instance} have no bfloat16"
+    if given.get("fp16") is True and code.launch.gpus == 0:
+        return f"fp16=True, but {instance} has no GPU"
+    return ""
 
 
 def _without_data(code: ScriptFacts, arguments: Event, evaluates: object) -> Iterator[Finding]:

@@ -52,7 +52,15 @@ STALE = Rule(
     "replaces parameters; torch_xla's API guide: move the model to the XLA device first",
     remedy="Create the optimizer from the model after it was wrapped or moved.",
 )
-RULES = (STALE, NO_ZERO, ZERO_EARLY, HALF, GRAPH_KEPT)
+TWICE = Rule(
+    code="TW447",
+    severity="error",
+    title="backward runs twice through the same graph",
+    source='PyTorch, torch/csrc/autograd: "Trying to backward through the graph a second time"; the first one frees '
+    "its buffers, unless it has retain_graph=True",
+    remedy="Call backward once for each loss, or add the losses and call it once.",
+)
+RULES = (STALE, NO_ZERO, ZERO_EARLY, HALF, GRAPH_KEPT, TWICE)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -67,6 +75,29 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _stale(code)
     yield from _zero(code, steps)
     yield from _sums(code)
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(block := getattr(node, "body", None), list):
+                yield from _twice(module, block)
+
+
+def _twice(module: Module, block: list[ast.stmt]) -> Iterator[Finding]:
+    """Report a second ``loss.backward()`` among the statements of a block, with nothing between that sets the loss."""
+    done: dict[str, int] = {}
+    for statement in block:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        func = call.func if isinstance(call, ast.Call) else None
+        if isinstance(call, ast.Call) and isinstance(func, ast.Attribute) and func.attr == "backward":
+            loss = func.value
+            if isinstance(loss, ast.Name) and not call.args and not call.keywords:
+                if loss.id in done:
+                    what = f"`{ast.unparse(call)}` again, after line {done[loss.id]}"
+                    yield at(TWICE, (module, call), what)
+                done[loss.id] = call.lineno
+                continue
+        for each in ast.walk(statement):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                done.pop(each.id, None)
 
 
 def _halved(code: ScriptFacts) -> Iterator[Finding]:

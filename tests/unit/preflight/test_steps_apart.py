@@ -121,6 +121,35 @@ OPTIONS = (
     "model = torch.nn.Linear(2, 2).to(args.device)\n"
     "model = DistributedDataParallel(model, device_ids=[args.device])\n"
 )
+MASTER = (
+    "import os\nimport socket\nimport torch.distributed as dist\nos.environ['MASTER_PORT'] = '29500'\n"
+    "os.environ['MASTER_ADDR'] = {address}\nrank = int(os.environ['OMPI_COMM_WORLD_RANK'])\n"
+    "dist.init_process_group('nccl', rank=rank, world_size=int(os.environ['OMPI_COMM_WORLD_SIZE']))\n"
+)
+PARSED = (
+    "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+    "(args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n{set}trainer = Trainer(args=args)\n"
+)
+V100: dict[str, Any] = {
+    "instance_type": "ml.p3.16xlarge",
+    "distribution": {"torch_distributed": {"enabled": True}},
+}
+
+
+def passes(**hyperparameters: object) -> dict[str, Any]:
+    """A job on V100 GPUs with these hyperparameters."""
+    return {**V100, "hyperparameters": {"output_dir": "/opt/ml/checkpoints", **hyperparameters}}
+
+
+def backwards(*lines: str) -> str:
+    """A loop with these lines between the forward pass and the step."""
+    inner = "".join(f"    {line}\n" for line in lines)
+    return (
+        "import torch\nmodel = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        f"for x in loader:\n    optimizer.zero_grad()\n    loss = model(x).sum()\n{inner}    optimizer.step()\n"
+    )
+
+
 MESH = (
     DDP + "from torch.distributed.device_mesh import init_device_mesh\n"
     "hosts = dist.get_world_size() // torch.cuda.device_count()\nmesh = init_device_mesh('cuda', {shape})\n"
@@ -205,6 +234,27 @@ CASES: list[Case] = [
     ("TW121", False, OPTIONS.format(joins="utils.init_distributed_device(args)"), TWO),
     ("TW121", True, OPTIONS.format(joins="torch.distributed.init_process_group('nccl')"), TWO),
     ("TW121", True, OPTIONS.format(joins="utils.random_seed(args)"), TWO),
+    # The address at which all hosts meet.
+    ("TW104", True, MASTER.format(address="os.environ['SM_CURRENT_HOST']"), MPI),
+    ("TW104", True, MASTER.format(address="socket.gethostname()"), MPI),
+    ("TW104", False, MASTER.format(address="os.environ['SM_MASTER_ADDR']"), MPI),
+    ("TW104", False, MASTER.format(address="socket.gethostbyname(hosts[0])"), MPI),
+    ("TW104", False, MASTER.format(address="socket.gethostname() if alone else hosts[0]"), MPI),
+    ("TW104", False, MASTER.format(address="socket.gethostname()"), {**MPI, "instance_count": 1}),
+    # Arguments of a Trainer that the job passes.
+    ("TW157", True, PARSED.format(set=""), passes(bf16=True)),
+    ("TW157", True, PARSED.format(set=""), passes(fp16="true", bf16="true")),
+    ("TW157", True, PARSED.format(set=""), passes(load_best_model_at_end=True, eval_strategy="epoch")),
+    ("TW157", False, PARSED.format(set="args.eval_strategy = 'steps'\n"), passes(load_best_model_at_end=True)),
+    ("TW157", False, PARSED.format(set="args.bf16 = supported()\n"), passes(bf16=True)),
+    ("TW157", False, PARSED.format(set=""), passes(fp16=True)),
+    ("TW157", False, PARSED.format(set=""), {**passes(bf16=True), "instance_type": P4D}),
+    # One graph, one backward.
+    ("TW447", True, backwards("loss.backward()", "print(loss)", "loss.backward()"), TWO),
+    ("TW447", False, backwards("loss.backward(retain_graph=True)", "loss.backward()"), TWO),
+    ("TW447", False, backwards("loss.backward()", "loss = model(x).sum()", "loss.backward()"), TWO),
+    ("TW447", False, backwards("loss.backward()", "if x:", "    loss = model(x).sum()", "loss.backward()"), TWO),
+    ("TW447", False, backwards("loss.backward()", "other.backward()"), TWO),
     # A mesh has a place for each process of the job.
     ("TW104", True, MESH.format(shape="(torch.cuda.device_count(),)"), TWO),
     ("TW104", False, MESH.format(shape="(torch.cuda.device_count(),)"), {**TWO, "instance_count": 1}),
