@@ -11,7 +11,8 @@ from trainwright.estimator.subject import Subject
 METRIC = Rule(
     code="TW314",
     severity="error",
-    title="a metric whose regular expression is broken or never captures the number; a warning if it has no group",
+    title="a metric whose regular expression is broken or captures no number; a warning if it has no group, and no "
+    "tuner goes by it",
     source="AWS's developer guide, define training metrics: the expression searches the log and captures the value in "
     "a group; aws/sagemaker-python-sdk #3208 (only numbers are kept), #3932 (F1=(.*?) with nothing behind it); "
     "Python's re, of what no dialect of regular expressions allows",
@@ -44,9 +45,15 @@ def check(subject: Subject) -> Iterator[Finding]:
                 yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
             continue
         if not groups:
-            yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity="warning")
+            # The whole match of an expression with words is no number either, and a search needs its objective.
+            sought = subject.job.tuner is not None and name == subject.job.tuner.metric and _has_words(expression)
+            yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity=None if sought else "warning")
         elif groups == 1 and (message := _no_number(expression)):
             yield METRIC.finding(f"{expression!r} {message}", path=path)
+
+
+def _has_words(expression: str) -> bool:
+    return re.search("[A-Za-z]", re.sub(rf"\\.|{_SET}", "", expression)) is not None
 
 
 def _no_number(expression: str) -> str | None:
