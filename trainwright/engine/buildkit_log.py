@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # What uv says of wheels that it fetches, without a terminal and only of those above 1 MiB (astral-sh/uv#11165):
 # "Downloading numpy (16.1MiB)", then " Downloaded numpy".
 _WHEEL = re.compile(
-    r"Downloading (?P<name>\S+) \((?P<size>\d{1,6}(?:\.\d)?) ?(?P<unit>[MG]iB)\)|Downloaded (?P<done>\S+)"
+    r"Downloading (?P<name>\S+) \((?P<size>[0-9]{1,6}(?:\.[0-9])?) ?(?P<unit>[MG]iB)\)|Downloaded (?P<done>\S+)"
 )
 _UNITS = {"MiB": 1 << 20, "GiB": 1 << 30}
 _OF_CACHES = ("importing cache manifest", "exporting cache")
@@ -37,7 +37,7 @@ def _clean(line: str) -> str:
     return mask(_CONTROL.sub("", _ESCAPE.sub("", line)))[:LINE_LENGTH]
 
 
-class Download(NamedTuple):
+class FetchedWheels(NamedTuple):
     """The wheels that a step fetches: bytes and number of those that are there, and of all that it has named."""
 
     bytes: int
@@ -93,12 +93,12 @@ class Vertex:
         return next((line for line in reversed(self.log) if line.strip()), self.status)
 
     @property
-    def download(self) -> Download | None:
+    def download(self) -> FetchedWheels | None:
         """How far it is with fetching wheels; ``None`` if it fetches none, or has all of them."""
         there = [size for name, size in self._wheels.items() if name in self._fetched]
         if len(there) == len(self._wheels):
             return None
-        return Download(sum(there), sum(self._wheels.values()), len(there), len(self._wheels))
+        return FetchedWheels(sum(there), sum(self._wheels.values()), len(there), len(self._wheels))
 
     def _rename(self, name: str) -> None:
         self.name = name

@@ -25,7 +25,7 @@ from trainwright.report.timing import Timing, clock, timing_of
 from trainwright.report.treemap import Tile, Weight, squarify
 from trainwright.report.weights import NARROW, WIDE
 
-Proof = Literal["proven", "not tested", "failed", ""]
+ProofState = Literal["proven", "not tested", "failed", ""]
 _COLOURS = {"built": 2, "failed": 6, "stages": 1}  # of the page's style: green, red, blue; the others are grey
 _MOST = 15  # rows of Markdown's tables
 
@@ -49,7 +49,7 @@ class RunStages(RunUnit):
 class RunLine(RunUnit):
     """An image line, and the image that was built of it. ``cached_steps`` of ``total_steps`` came from the cache."""
 
-    proof: Proof = Field(default="", description="whether its smoke tests passed; empty without an image")
+    proof: ProofState = Field(default="", description="whether its smoke tests passed; empty without an image")
     build_seconds: float = Field(default=0.0, description="from the first step of the builder in this run to the last")
     cached_steps: int = 0
     total_steps: int = 0
