@@ -89,7 +89,6 @@ class Catalog:
         self.components = components
         self._rules = rules or RuleBook()
         self._component_roots = component_roots
-        self.digests: dict[str, str] = {}  # of its templates: they are read once, like its other files
 
     @cached_property
     def rules(self) -> RuleBook:
@@ -114,9 +113,7 @@ class Catalog:
 
     def alone(self, entry: Line) -> Catalog:
         """A catalog with one line, so that a request for its version and CUDA means it and no other."""
-        only = Catalog([entry], self.components, lambda: self.rules, self._component_roots)
-        only.digests = self.digests
-        return only
+        return Catalog([entry], self.components, lambda: self.rules, self._component_roots)
 
     def component(self, name: str, where: str) -> ComponentFolder:
         """The component of that name.

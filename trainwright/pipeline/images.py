@@ -20,6 +20,7 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, cuda_tag
 from trainwright.catalog.listing import named
 from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.plan.identity import same_templates
 from trainwright.plan.of_line import plan_of, request_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request, parse_cuda
@@ -63,7 +64,8 @@ def choose(words: str | None, catalog: Catalog, site: Site, **more: str | None) 
         names = {name for word in asked for name in _named(word, lines, catalog)}
     else:
         names = {n for n in _taken(catalog, lines.values()) if n in lines and lines[n].status == "supported"}
-    return [_chosen(name, line, catalog, site, more) for name, line in lines.items() if name in names]
+    with same_templates():
+        return [_chosen(name, line, catalog, site, more) for name, line in lines.items() if name in names]
 
 
 def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
@@ -78,14 +80,15 @@ def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
     """
     asked = [word.strip() for word in (words or "").split(",") if word.strip()]
     entries = named(catalog, asked) if asked else [each for each in catalog.lines if each.line.status == "supported"]
-    return [
-        ChosenImage(
-            f"{entry.path.parent.parent.name}/{entry.name}",
-            request_of(entry).replace(base=entry.line.base.kind),
-            plan_of(entry, catalog),
-        )
-        for entry in entries
-    ]
+    with same_templates():
+        return [
+            ChosenImage(
+                f"{entry.path.parent.parent.name}/{entry.name}",
+                request_of(entry).replace(base=entry.line.base.kind),
+                plan_of(entry, catalog),
+            )
+            for entry in entries
+        ]
 
 
 def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site, more: Mapping[str, str | None]) -> ChosenImage:

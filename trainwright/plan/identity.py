@@ -14,7 +14,8 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,27 @@ def identify(plan: Plan, catalog: Catalog) -> str:
 
 
 def render_files(plan: Plan, catalog: Catalog) -> str:
-    """A digest of the files that decide how a plan is rendered: templates, the code of this package, the tools.
+    """A digest of the files that decide how a plan is rendered: templates, the code of this package, the tools."""
+    looked = _LOOKED.get()
+    if looked is None:
+        return _bytes_of(_sources_of_render(plan, catalog))
+    key = (plan.python, plan.platform, *map(str, catalog.template_folders()))
+    if key not in looked:
+        looked[key] = _bytes_of(_sources_of_render(plan, catalog))
+    return looked[key]
 
-    They are looked at once for each catalog, as they were when its first plan was made.
-    """
-    of = f"{plan.python} {plan.platform}"
-    if of not in catalog.digests:
-        catalog.digests[of] = _bytes_of(_sources_of_render(plan, catalog))
-    return catalog.digests[of]
+
+_LOOKED: ContextVar[dict[tuple[str, ...], str] | None] = ContextVar("looked", default=None)
+
+
+@contextmanager
+def same_templates() -> Iterator[None]:
+    """For many plans at once: the files that decide how they are rendered are looked at only for the first."""
+    token = _LOOKED.set({})
+    try:
+        yield
+    finally:
+        _LOOKED.reset(token)
 
 
 def _carried(plan: Plan) -> dict[str, Any]:

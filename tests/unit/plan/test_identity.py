@@ -22,9 +22,9 @@ from tests.support.dockerfiles import CATALOG, LINES, rendered
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core import paths
 from trainwright.core.paths import cache_dir, data_root
-from trainwright.plan import render
+from trainwright.plan import identity, render
 from trainwright.plan.dockerfile import instructions
-from trainwright.plan.identity import tool_files
+from trainwright.plan.identity import same_templates, tool_files
 from trainwright.plan.plan import PLAN_LABEL, Plan
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
@@ -201,6 +201,32 @@ def test_the_mode_of_a_program_changes_the_id(shipped: Path) -> None:
     program = shipped / "templates/components/ssh/job-hosts"
     program.chmod(program.stat().st_mode ^ 0o111)
     assert all(before[line] != now for line, now in ids().items())
+
+
+def test_a_catalog_in_hand_sees_a_template_that_changes(shipped: Path) -> None:
+    catalog, request = load_catalog(), make_request(framework="pytorch", cuda="cu124")
+    with same_templates():
+        before = resolve(request, catalog)
+        assert resolve(request, catalog).id == before.id
+    replace(shipped / SKELETON, "^ENV LANG=C.UTF-8", "ENV LANG=C")
+    after = resolve(request, catalog)
+    assert after.id != before.id
+    assert re.search(r"^ENV LANG=C\b(?!\.)", render_dockerfile(after, catalog), re.MULTILINE)
+
+
+def test_many_plans_at_once_look_at_the_templates_once(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, catalog = [], load_catalog()
+    two = [make_request(framework="pytorch", cuda="cu124", with_=more) for more in (None, "cuda-compiler")]
+    real = identity._sources_of_render
+    monkeypatch.setattr(identity, "_sources_of_render", lambda *given: looks.append(given) or real(*given))
+    apart = [resolve(each, catalog).id for each in two]
+    assert len(looks) == 2
+    with same_templates():
+        assert [resolve(each, catalog).id for each in two] == apart
+        assert len(looks) == 3
+        replace(shipped / SKELETON, "^ENV LANG=C.UTF-8", "ENV LANG=C")
+        assert resolve(two[0], catalog).id == apart[0]
+    assert resolve(two[0], catalog).id != apart[0]
 
 
 def test_another_tool_for_build_steps_changes_the_id(shipped: Path) -> None:
