@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.doubles.api import Api, served
 from tests.doubles.certificates import make_certificates
@@ -27,6 +27,9 @@ from tests.doubles.names import Registry
 from tests.doubles.registry import registry
 from tests.doubles.replication import Replication
 from tests.doubles.tokens import HALF_A_DAY, Tokens
+
+if TYPE_CHECKING:
+    import pytest
 
 ENGINE_SECONDS = 20.0  # Go looks at /etc/hosts every 5 s
 MESSAGES = {
@@ -82,6 +85,13 @@ class EmulatedAws:
             "NO_PROXY": "*",
             "no_proxy": "*",
         }
+
+    def lend(self, patch: pytest.MonkeyPatch) -> None:
+        """Have boto3 in this process come here, without a developer's own settings, as long as the patch lasts."""
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        for name, value in self.environment.items():
+            patch.setenv(name, value)
 
     def child_environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """``base`` without a developer's own AWS settings (a profile, a session), and with :attr:`environment`."""

@@ -54,10 +54,7 @@ def clouds() -> Iterator[EmulatedAws]:
 
 @pytest.fixture
 def aws(clouds: EmulatedAws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmulatedAws]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in clouds.environment.items():
-        monkeypatch.setenv(name, value)
+    clouds.lend(monkeypatch)
     monkeypatch.chdir(tmp_path)
     clouds.requests.clear()
     yield clouds

@@ -35,10 +35,7 @@ DAY = datetime(2026, 11, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def prefix(aws: EmulatedAws, monkeypatch: pytest.MonkeyPatch) -> str:
     """Of two repositories, one for each framework."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+    aws.lend(monkeypatch)
     made = f"set-{uuid.uuid4().hex[:8]}"
     for framework in ("pytorch", "tensorflow"):
         aws.client("ecr").create_repository(repositoryName=f"{made}/{framework}")

@@ -47,10 +47,7 @@ def clouds():
 @pytest.fixture
 def place(clouds, monkeypatch, tmp_path):
     """A repository with two images of a line; `address` is the newer one's."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in clouds.environment.items():
-        monkeypatch.setenv(name, value)
+    clouds.lend(monkeypatch)
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     clouds.requests.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from datetime import UTC, datetime
@@ -47,10 +46,7 @@ def clouds():
 @pytest.fixture
 def place(clouds, monkeypatch, tmp_path):
     """A repository of a prefix of its own."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in clouds.environment.items():
-        monkeypatch.setenv(name, value)
+    clouds.lend(monkeypatch)
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     place = PushPlace(DEV, WEST, f"jobs-{uuid.uuid4().hex[:8]}/pytorch")

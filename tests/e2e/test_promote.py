@@ -56,10 +56,7 @@ def clouds():
 
 @pytest.fixture
 def aws(clouds, monkeypatch):
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in clouds.environment.items():
-        monkeypatch.setenv(name, value)
+    clouds.lend(monkeypatch)
     clouds.requests.clear()
     clouds.calls.clear()
     yield clouds

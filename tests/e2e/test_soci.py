@@ -79,10 +79,9 @@ def clouds():
 
 @pytest.fixture
 def aws(clouds, monkeypatch, tmp_path):
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
+    clouds.lend(monkeypatch)
     own = {"TRAINWRIGHT_STATE": str(tmp_path / "state"), "TRAINWRIGHT_CACHE": str(tmp_path / "cache")}
-    for name, value in {**clouds.environment, **own}.items():
+    for name, value in own.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(patience, "TRIES", 1)
     monkeypatch.setattr(soci_of_push, "SMALLEST", 100_000)  # so that the tests need less of their two processors

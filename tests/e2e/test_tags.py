@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -34,10 +33,7 @@ SCHEMA = Path(__file__).resolve().parents[2] / "trainwright" / "schemas" / "tags
 
 @pytest.fixture
 def place(aws, repository, monkeypatch) -> PushPlace:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in aws.environment.items():
-        monkeypatch.setenv(name, value)
+    aws.lend(monkeypatch)
     return PushPlace(aws.account, aws.regions[0], repository)
 
 

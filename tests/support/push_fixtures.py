@@ -89,11 +89,9 @@ def push(aws, words, state, monkeypatch) -> Push:
             else:
                 flags[name] = {"revision": int, "stall": float}.get(name, str)(next(given))
         out, err, code = io.StringIO(), io.StringIO(), 0
-        own = {"TRAINWRIGHT_STATE": str(state), **aws.child_environment(), **environment}
         with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in [name for name in os.environ if name.startswith("AWS_")]:
-                patch.delenv(name)
-            for name, value in own.items():
+            aws.lend(patch)
+            for name, value in {"TRAINWRIGHT_STATE": str(state), **environment}.items():
                 patch.setenv(name, value)
             try:
                 VerbTask(push_verb)(Context(), **flags)
