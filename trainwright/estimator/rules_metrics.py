@@ -45,7 +45,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
             continue
         if not groups:
-            # The whole match of an expression with words is no number either, and a search needs its objective.
+            # Without a group the whole match counts. With words in it, it is not a number: a tuner gets no objective.
             sought = subject.job.tuner is not None and name == subject.job.tuner.metric and _has_words(expression)
             yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity=None if sought else "warning")
         elif groups == 1 and (message := _no_number(expression)):

@@ -57,7 +57,7 @@ class RunLine(RunUnit):
     layers: int = 0
     image: str | None = None
     tag: str = ""
-    report: str = Field(default="", description="the page of its image beside this report; empty if there is none")
+    report: str = Field(default="", description="the page of its image, if it is beside this report; otherwise empty")
     log: str = ""
 
 

@@ -153,7 +153,7 @@ def test_its_result_is_attached_to_the_image(post_build: Any, tmp_path: Path) ->
     assert f"invoke smoke --image {URI} --import reports/gpu-smoke.json" in says
     assert (code, (tmp_path / "reports/gpu-smoke.json").read_text()) == (0, '{"of": "it"}\n')
     assert "invoke smoke" in post_build("FAILED")[2], "a failure as well"
-    assert post_build("SUCCEEDED", REFUSED="yes")[0] == 1, "a test without a result is none"
+    assert post_build("SUCCEEDED", REFUSED="yes")[0] == 1, "without a result, no test has run"
 
 
 def test_its_result_is_asked_for_as_codebuild_answers(post_build: Any) -> None:
