@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +169,10 @@ def record_image(
         layers=tuple(layers_of(dockerfile, history, probe.get("image", {}).get("layers", ()))),
         timeline=told or timeline_of(own, now),
     )
-    for tag in record.tags:
-        done = run([engine.client.path, "tag", built.image_id, tag], env=engine.cli_env)
+    commands = [[engine.client.path, "tag", built.image_id, tag] for tag in record.tags]
+    with ThreadPoolExecutor(len(commands)) as pool:  # a client takes 30 ms to start
+        answers = list(pool.map(partial(run, env=engine.cli_env), commands))
+    for tag, done in zip(record.tags, answers, strict=True):
         if not done.ok:
             raise BuildFailed(f"the engine refused the tag {tag}: {done.tail(2)}", remedy="Give another --tag.")
     store.save(record, dockerfile)
