@@ -170,16 +170,35 @@ class Bench:
         self.row("the linear recipe: the base", self._build(self.recipe, updated, RECIPE), own)
 
 
+def base_of(bench: Bench, line: str) -> dict[str, Any]:
+    """What a security update of the base makes anew in an image of a line, as ``framework:cuda``: bytes."""
+    framework, _, cuda = line.partition(":")
+    plan = resolve(make_request(framework=framework, cuda=cuda), bench.catalog)
+    folder = bench.scratch / "line"
+    write_context(fetch_base(gather(plan, bench.catalog, bench.site), say=say), folder, say=say)
+    _, image, _ = bench.build(folder)
+    parts = sizes_by_source((folder / "Dockerfile").read_text(), bench.ours)
+    update_base(folder)
+    new = bench.build(folder)[2]
+    return {"line": line, "image": image, "new": new, "own": parts["base"] + parts["os"]}
+
+
 def main() -> None:
     """Measure, print, and write the page if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--write", action="store_true", help="replace the table in docs/benchmarks.md; keep the figures"
     )
-    write = parser.parse_args().write
+    parser.add_argument("--base-of", metavar="LINE", help="only an update of the base, of a line such as pytorch:cu124")
+    words = parser.parse_args()
+    write = words.write
     with tempfile.TemporaryDirectory(prefix="trainwright-bench-") as folder:
         engine = connect(say=say)
         bench = Bench(Path(folder), engine)
+        if words.base_of:
+            print(found := base_of(bench, words.base_of))
+            print(keep("base", found, engine) if write else "")
+            return
         for part in (bench.whole, bench.parts, bench.second, bench.base):
             part()
     head = ["| changed | build | layers made anew | of its own size |", "| --- | --- | --- | --- |"]
