@@ -28,6 +28,8 @@ VERSIONS = {"python": PYTHON, "ssh": "8.4", "openmpi": "4.1.0"}
 CONSTRAINTS = ("gevent<26",)
 # AWS compiled its libraries for Python 3.8 alone, the stand-ins are compiled for the twin's.
 RULES = ("smp-cp38", "smddp-cp38")
+# The release that Debian 11 stands for has packages in the installer that the stand-in is named after.
+FOR_UBUNTU = "efa-1.24-bullseye"
 LIBFABRIC = "1.11.0"
 
 
@@ -118,11 +120,14 @@ def _line(source: Path, root: Path, bases: Bases) -> Path:
 
 
 def _rules(root: Path) -> None:
-    """The shipped rules, where those for the Python of AWS's wheels name the twin's."""
+    """The shipped rules, where those for the Python of AWS's wheels name the twin's, and Debian 11 is no Debian."""
     data = read_yaml(templates_dir() / "rules.yaml")
     for rule in data["rules"]:
         if rule["name"] in RULES:
             rule["when"]["python"] = f"!={PYTHON}"
+        if rule["name"] == FOR_UBUNTU:
+            rule["when"]["os"] = ["ubuntu-20.04"]
+            rule["when"]["components"]["efa"]["version"] = "<1.8"  # the first with packages for it is older
     (root / "templates" / "rules.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 

@@ -198,6 +198,8 @@ class Provider(Record):
         builds_with: patterns of the Python packages that only its build stages need; the layer of another component has
             them if one needs them in the image.
         tied: the component that decides its version, if any.
+        own_versions: its versions are of an installer, not of what it installs, so those of other providers mean
+            nothing to it.
     """
 
     about: Prose
@@ -220,6 +222,7 @@ class Provider(Record):
     owns: tuple[OneLine, ...] = ()
     builds_with: tuple[OneLine, ...] = ()
     tied: Tied | None = None
+    own_versions: bool = False
 
     def owning(self, package: str) -> int:
         """How specific the pattern is by which this provider owns a Python package: its length, else 0."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import BuildTarget
 from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
-from trainwright.catalog.incompatibilities import Composition, Fact
+from trainwright.catalog.incompatibilities import Composition, Fact, broken
 from trainwright.plan.destination import CLUSTER, settle
 from trainwright.plan.extend import extended, with_evidence
 from trainwright.plan.request import Request
@@ -78,6 +78,11 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has == Selection(provider=BASE) and request.base == "dlc":
             chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
             continue
+        if wanted == has.provider:
+            continue
+        if wanted in component.providers and component.providers[wanted].own_versions:
+            chosen = _installed(request, catalog, Draft(entry, version, chosen), name, wanted)
+            continue
         if wanted in component.providers:
             _provide(catalog, chosen, name, wanted, target_of(line, version))
             continue
@@ -124,6 +129,34 @@ def _provide(catalog: Catalog, chosen: dict[str, Selection], name: str, wanted: 
         if provider is None or not provider.sources_for(chosen[other].version, target):
             return
     chosen.update({other: chosen[other].replace(provider=wanted) for other in moved})
+
+
+def _installed(request: Request, catalog: Catalog, draft: Draft, name: str, wanted: str) -> dict[str, Selection]:
+    """A draft's components with one of them from an installer: in its newest version that no rule refuses for the
+    image, with what comes inside it in place of what cannot be used with it."""
+    rules = [rule for rule in catalog.rules.rules if rule.refuse and name in rule.when.components]
+
+    def refused(chosen: dict[str, Selection]) -> set[str]:
+        """The components of the rules that refuse this."""
+        facts = facts_of(request, Draft(draft.entry, draft.version, chosen))
+        return {each for rule, _ in broken(tuple(rules), facts) for each in rule.when.components}
+
+    def inside(other: str, version: str) -> Selection | None:
+        """A component as a version of the installer has it."""
+        for key, provider in catalog.components[other].component.providers.items():
+            if provider.tied is not None and provider.tied.to == name and version in provider.tied.versions:
+                return draft.selections[other].replace(provider=key, version=provider.tied.versions[version])
+        return None
+
+    versions = catalog.components[name].component.providers[wanted].versions
+    newest_first = sorted(versions, key=version_key, reverse=True)
+    for version in newest_first:
+        chosen = draft.selections | {name: Selection(provider=wanted, version=version)}
+        for other in refused(chosen) - {name}:
+            chosen[other] = inside(other, version) or chosen[other]
+        if not refused(chosen):
+            return chosen
+    return draft.selections | {name: Selection(provider=wanted, version=newest_first[0])}
 
 
 def _follow_pins(request: Request, catalog: Catalog, chosen: dict[str, Selection]) -> None:

@@ -92,6 +92,9 @@ def needs(text: str, stage: str) -> set[str]:
     return {found.parent, *found.needs}
 
 
+# The first installer with packages for it.
+ON_DEBIAN_12 = {"ssh": {"provider": "debian", "version": "9.2"}, "efa": {"provider": "aws", "version": "1.36.0"}}
+
 # ---- efa and openmpi -----------------------------------------------------------------------------------------------
 
 
@@ -164,7 +167,7 @@ def test_no_provider_of_libfabric_is_forced(rendered):
 )
 def test_openmpi_knows_cuda_as_aws_has_it(rendered, version, kind, has_cuda):
     base = LINE["base"] if kind == "nvidia" else "debian-12"
-    others = {} if kind == "nvidia" else {"ssh": {"provider": "debian", "version": "9.2"}}
+    others = {} if kind == "nvidia" else ON_DEBIAN_12
     cuda = "12.1" if version.startswith("2") else "11.3"
     made = rendered({"version": version, "cuda": cuda, "base": base}, **others)
     assert ("--with-cuda=/usr/local/cuda" in made["openmpi"]) is has_cuda
@@ -250,8 +253,7 @@ def test_the_base_s_own_nccl_goes(rendered):
     wheel = {"provider": "wheel", "version": "2.10.3"}
     plugin = {"provider": "source", "version": "1.5.0"}
     assert "/mnt/remove_base.sh" in rendered(nccl=wheel, aws_ofi_nccl=plugin)["final"]
-    debian = {"base": "debian-12"}
-    assert "remove_base" not in rendered(debian, ssh={"provider": "debian", "version": "9.2"})["final"]
+    assert "remove_base" not in rendered({"base": "debian-12"}, **ON_DEBIAN_12)["final"]
 
 
 @pytest.mark.parametrize(
