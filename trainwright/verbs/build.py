@@ -136,7 +136,11 @@ def build(flags: BuildFlags) -> None:
             f"{'' if flags.stale else ' or --resume'}",
             remedy="For example: ./invoke build --images 'pytorch-*-debian' --jobs 4",
         )
+    from trainwright.engine.engine import look_ahead
+
+    asked = look_ahead()
     state = begin(flags, asks="" if flags.json_ else "build", options=flags, locked=flags.locked, smoke=flags.smoke)
+    state = replace(state, looked=asked)
     if flags.builder:
         state = replace(state, site=state.site.replace(builder=flags.builder))
     if flags.stages is not None:

@@ -18,6 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from trainwright.build.build import Built
     from trainwright.build.options import BuildOptions
     from trainwright.build.proved import ProofRun
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from trainwright.build.wheel_cache import WheelCache
     from trainwright.catalog.budget import Budget
     from trainwright.catalog.catalog import Catalog
+    from trainwright.core.errors import EngineError
     from trainwright.core.say import Say
     from trainwright.engine.builders import Builder
     from trainwright.engine.engine import Engine
@@ -51,6 +54,7 @@ class State(Struct, frozen=True):
         target: where the image is pushed; nowhere without it.
         leave_tags: push without moving tags.
         budget: the size budget of the project, in place of the line's.
+        looked: the answer of the engine, if it was asked for ahead.
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
         wheels: that were compiled before, and that are kept for later builds.
@@ -73,6 +77,7 @@ class State(Struct, frozen=True):
     target: PushTarget | None = None
     leave_tags: bool = False
     budget: Budget | None = None
+    looked: Future[Engine | EngineError] | None = None
 
     plan: Plan | None = None
     inputs: Inputs | None = None
@@ -178,7 +183,7 @@ def check(state: State) -> State:
         state.say(f"note: {notice}")
     if inputs.rootfs is not None:
         platforms.check_machine(inputs.plan.platform)
-    engine = state.engine or engines.connect(say=state.say)
+    engine = state.engine or engines.connect(say=state.say, ahead=state.looked)
     platforms.check_engine(engine, inputs.plan.platform)
     if inputs.rootfs is not None and inputs.rootfs.sha256 is None:
         ensure_tool("mmdebstrap", say=state.say)

@@ -225,6 +225,20 @@ def test_a_silent_engine_is_set_up(machine: BareMachine) -> None:
     assert machine.changes == ["dockerd "]
 
 
+def test_an_answer_from_earlier_is_taken_if_it_is_an_engine(
+    machine: BareMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.docker("a", "20.10.24", info=SILENT)
+    silent = engine.look_ahead()
+    assert isinstance(silent.result(), EngineError)
+    Path(machine.folder, "up").touch()
+    assert engine.connect(setup=False, ahead=silent).server_version == "27.1"
+    ready = engine.look_ahead()
+    found = ready.result()
+    monkeypatch.setattr(runner, "observer", lambda done: pytest.fail(f"asked again: {done.argv}"))
+    assert engine.connect(setup=False, ahead=ready) is found
+
+
 def test_never_means_never(machine: BareMachine) -> None:
     machine.docker("a", "20.10.24", info=SILENT)
     machine.program("dockerd", f"touch {machine.folder}/up")
