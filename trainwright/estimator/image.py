@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from trainwright.catalog.image_line import BASE
+from trainwright.catalog.image_line import BASE, version_key
 from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Field, Record
 from trainwright.plan.plan import LABEL, PLATFORM_LABEL, Plan
-from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
+from trainwright.sagemaker.dlc import FRAMEWORKS, PublishedImage, load_dlc
 from trainwright.sagemaker.dlc_contents import contents_of
 
 # account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes. What a
@@ -20,6 +20,7 @@ ECR = re.compile(
     r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9.-]+)/(?P<repository>[^:@]+)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+_MINOR = re.compile(r"(?:^|(?<=-transformers))[0-9]+[.][0-9]+(?=-)")
 FactOrigin = Literal["plan", "labels", "name"]
 
 
@@ -137,6 +138,7 @@ def facts_of_name(reference: str) -> ImageFacts | None:
         return None
     # AWS also uses shorter tags, and longer ones that end in "-sagemaker", an image version or a date.
     known = [each for each in load_dlc().images if each.repository == repository]
+    tag = _with_patches(tag, known)
     longer = [each for each in known if f"{tag}-".startswith(f"{each.tag}-")]
     shorter = [each for each in known if each.tag.startswith(f"{tag}-")]
     if not longer and not shorter:
@@ -167,6 +169,17 @@ def facts_of_name(reference: str) -> ImageFacts | None:
         components=components,
         evidence=" and ".join(sorted(evidence)) or None,
     )
+
+
+def _with_patches(tag: str, known: Sequence[PublishedImage]) -> str:
+    """A tag with whole versions: the SDKs also build 2.14-gpu-py310, AWS's name of its newest image of 2.14."""
+
+    def newest(minor: re.Match[str]) -> str:
+        versions = [each.transformers if minor.start() else each.version for each in known]
+        fitting = [each for each in versions if each and each.startswith(f"{minor[0]}.")]
+        return max(fitting, key=version_key, default=minor[0])
+
+    return _MINOR.sub(newest, tag)
 
 
 def _only(values: set[str | None]) -> str | None:

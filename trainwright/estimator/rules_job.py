@@ -151,7 +151,7 @@ SMDDP_TYPE = Rule(
     severity="error",
     title="an instance type that SageMaker's data parallel library does not support",
     source="sagemaker 2.257.7 (fw_utils.py) has the list and does not use it; aws/deep-learning-containers #3645 (p3), "
-    "aws/sagemaker-python-sdk #4988 (p5)",
+    "aws/sagemaker-python-sdk #4988 (p5), #3308 (pytorchddp: any GPU)",
     remedy='Use one of them, or "torch_distributed": {"enabled": true}.',
 )
 NOT_JSON = Rule(
@@ -252,7 +252,9 @@ def _instances(subject: Subject) -> Iterator[Finding]:
             continue
         # Not of a group that the distribution leaves out, such as one that only feeds the others.
         together = path in [place for place, *_ in subject.instances]
-        if subject.launcher == "smddp" and together and name not in (types := smddp_types(subject)):
+        # pytorchddp has the same launcher, for the script's own process group.
+        library = enabled(job.distribution, "smdistributed", "dataparallel") and subject.launcher == "smddp"
+        if library and together and name not in (types := smddp_types(subject)):
             yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
     started = {name for name in job.distribution if enabled(job.distribution, name)} | {*job.distribution} & {
         "smdistributed",

@@ -37,7 +37,8 @@ EXCLUDED = Rule(
     source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
     f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
     "UltraServers; OutputDataConfig: no KMS key with S3 Express One Zone; "
-    "botocore's model, ReservedCapacityInstanceType: the types of training plans; "
+    "botocore's model, ReservedCapacityInstanceType: the types of training plans; InstancePreferences: their capacity "
+    "is not spot capacity (a warning); "
     "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
@@ -80,6 +81,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
             if given:
                 yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
+    if job.spot and job.training_plan:
+        yield EXCLUDED.finding("spot with training_plan, which is paid for already", path="spot", severity="warning")
     yield from _streamed(subject)
     yield from _grouped(subject)
     yield from _placed(subject)

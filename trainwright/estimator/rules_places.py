@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.image import ECR
@@ -82,6 +83,8 @@ WITHOUT_DEBUGGER = (
     *("us-iso-east-1", "us-isob-east-1", "ap-southeast-3", "ap-southeast-4", "eu-south-2", "me-central-1"),
     *("ap-south-2", "eu-central-2", "us-gov-east-1"),
 )
+# Repository → the first version without the tag py3: sagemaker 2.257.7, image_uri_config.
+FIRST_WITHOUT_PY3 = {"pytorch-training": (1, 9), "tensorflow-training": (2, 2)}
 _TAG = re.compile(
     r"(?P<version>[0-9]+\.[0-9]+\.[0-9]+)(?:-transformers(?P<transformers>[0-9.]+))?"
     r"-(?P<device>gpu|cpu)-(?P<python>py[0-9]+)(?:-.*)?"
@@ -213,8 +216,9 @@ def _image(subject: Subject) -> Iterator[Finding]:
         if each.repository == found["repository"]
         and (each.version, each.device, each.transformers) == (tag["version"], tag["device"], tag["transformers"])
     }
-    # py3: its minor version is not known.
-    if pythons and not pythons & {None, "py2", "py3", tag["python"]}:
+    # py3: its minor version is not known, and it is another name of py36 and py37 while images had both.
+    both = tag["python"] == "py3" and version_key(tag["version"]) < FIRST_WITHOUT_PY3.get(found["repository"], ())
+    if pythons and not both and not pythons & {None, "py2", "py3", tag["python"]}:
         names = " and ".join(sorted(str(each) for each in pythons))
         yield NO_SUCH_IMAGE.finding(
             f"{found['repository']} {tag['version']} is published for {names}, not {tag['python']}", path="image"

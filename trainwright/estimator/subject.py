@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError
-from trainwright.estimator.image import ImageFacts
+from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.dlc import FRAMEWORKS, SMP
 from trainwright.sagemaker.instances import Instance, instance
@@ -64,6 +64,9 @@ class Subject:
         """The framework whose estimator and toolkit module start the script; None if unknown."""
         if self.image is not None and self.image.family is not None:
             return self.image.family
+        found = ECR.fullmatch(self.job.image or "")
+        if self.image is None and found and (named := FRAMEWORKS.get(found["repository"])):
+            return "tensorflow" if "tensorflow" in named else "pytorch"
         strategies = set(self.job.distribution)
         if strategies & {"torch_distributed", "pytorchddp", "pytorchxla"}:
             return "pytorch"

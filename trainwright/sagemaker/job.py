@@ -1,7 +1,8 @@
 """The job file, a description of a training job that ``preflight`` and ``estimator`` read.
 
-Unknown keys are errors that name the nearest valid one, here and in ``distribution``; what a distribution starts in a
-container depends on the training toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
+Unknown keys are errors that name the nearest valid one, here and in ``distribution``; the SDKs' names of a key are
+known (:mod:`trainwright.sagemaker.spellings`). What a distribution starts in a container depends on the training
+toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trainwright.sagemaker.distribution import (
     ranks_per_host,
 )
 from trainwright.sagemaker.instances import instance
+from trainwright.sagemaker.spellings import respelled
 
 
 class Model(Record):
@@ -268,7 +270,9 @@ class Job(Record):
     encrypt_traffic: bool = Field(default=False, description="encrypt the traffic between the containers")
     volume_kms_key: str | None = None
     output_kms_key: str | None = None
-    keep_alive: Positive | None = Field(default=None, description="seconds in a warm pool after the end")
+    keep_alive: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = Field(
+        default=None, description="seconds in a warm pool after the end"
+    )
     retries: Positive | None = Field(default=None, description="attempts after failures of the service")
     training_plan: str | None = Field(default=None, description="ARN of a training plan")
     placement: Placement | None = None
@@ -340,16 +344,18 @@ def read_job(path: Path) -> Job:
     Raises:
         RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
-    return parse_record(Job, _with_numbers(read_yaml(path) or {}), str(path))
+    return parse_record(Job, _with_numbers(respelled(read_yaml(path) or {}, str(path))), str(path))
 
 
 def _with_numbers(data: Any) -> Any:
-    """YAML 1.1 takes 1.5e9 for text, as its exponent has no sign."""
-    for table, key in (("model", "parameters"), ("batch", "learning_rate")):
-        part = data.get(table) if isinstance(data, dict) else None
-        if isinstance(part, dict) and isinstance(text := part.get(key), str):
+    """YAML 1.1 takes 1.5e9 and 1e-5 for text: the exponent has no sign, or the number no point."""
+    ranges = _part(data, "tuner", "ranges")
+    tables = [("parameters", _part(data, "model")), ("learning_rate", _part(data, "batch"))]
+    tables += [(key, each) for each in (ranges.values() if isinstance(ranges, dict) else ()) for key in ("min", "max")]
+    for key, table in tables:
+        if isinstance(table, dict) and isinstance(text := table.get(key), str):
             with suppress(ValueError):
-                data = data | {table: part | {key: float(text)}}
+                table[key] = float(text)
     return data
 
 
@@ -379,7 +385,7 @@ def _enabled(value: object) -> bool:
     return isinstance(value, Mapping) and bool(value.get("enabled", False))
 
 
-def _part(mapping: Mapping[str, Any], *keys: str) -> Any:
+def _part(mapping: Any, *keys: str) -> Any:
     current: Any = mapping
     for key in keys:
         current = current.get(key) if isinstance(current, Mapping) else None

@@ -120,6 +120,8 @@ SECOND: dict[str, Parameter] = {
     "fsdp_cache_flush_warnings": Parameter(*_BOOL, "2", _PT),
     "allow_empty_shards": Parameter(*_BOOL, "2", _PT),
     "random_seed": Parameter(*_whole(0), "2", _PT),
+    # Not documented: AWS's aws-samples/sagemaker-distributed-training-workshop, 16_smp_cp_fp8_llama3_1, sets it.
+    "delayed_parameter_initialization": Parameter(*_BOOL, "2", _PT),
 }
 
 

@@ -29,6 +29,8 @@ from trainwright.estimator.image import ImageFacts
 
 folder = pytest.fixture(scope="module")(source_folder)
 
+# Of one of AWS's images that is not in the table, the repository says the framework.
+UNLISTED = "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:9.9.0-gpu-py312"
 SMP = "distribution.smdistributed.modelparallel.parameters"
 
 # code, path, what is changed in a good job, image, SDK
@@ -42,6 +44,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW201", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": [1]}), image(), 2),
     ("TW202", "distribution.parameter_server", dist({"parameter_server": ON}), image(), 2),
     ("TW202", "distribution.torch_distributed", dist({"torch_distributed": ON}), TENSORFLOW, 2),
+    ("TW202", "distribution.pytorchddp", dist({"pytorchddp": ON}, image=UNLISTED), None, 2),
     ("TW203", "distribution.mpi.enabled", dist({"mpi": {"processes_per_host": 8}}), image(), 2),
     ("TW203", "distribution.torch_distributed.enabled", dist({"torch_distributed": {}}), image(), 2),
     (

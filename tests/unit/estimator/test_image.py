@@ -41,6 +41,22 @@ def test_a_short_tag_says_what_its_images_have_in_common():
     assert facts_of_name(f"{registry}:2.0") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "cuda"),
+    [
+        ("tensorflow-training:2.14-gpu-py310", "2.14.1", "11.8"),
+        ("pytorch-training:1.13-gpu-py39", "1.13.1", "11.7"),
+        ("huggingface-pytorch-training:1.13-transformers4.26-gpu-py39-cu117-ubuntu20.04", "1.13.1", "11.7"),
+        ("pytorch-training:1.8-cpu-py36", "1.8.1", "cpu"),
+    ],
+)
+def test_a_tag_without_a_patch_is_the_newest_one(name, version, cuda):
+    """sagemaker's image_uris.py makes 2.14-gpu-py310 of framework_version="2.14"."""
+    found = facts_of_name(f"763104351884.dkr.ecr.us-west-2.amazonaws.com/{name}")
+    assert found is not None
+    assert (found.version, found.cuda) == (version, cuda)
+
+
 def test_labels_of_others_say_nothing():
     assert facts_of_labels("x", {"maintainer": "somebody"}) is None
     assert facts_of_name("somebody/pytorch-training:2.8.0-gpu-py312") is None

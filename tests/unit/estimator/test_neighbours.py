@@ -56,6 +56,7 @@ THIRTEEN = without("smdistributed-modelparallel", **{"smdistributed-modelparalle
 PLAN = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
 PLANNED = [{**GROUPS[0], "instance_type": P4}, GROUPS[1]]
 ON_GPU = {"s3_data": "s3://bucket/a", "instance_groups": ["gpu"]}
+XGBOOST = "246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1"
 HTTPS = "https://bucket.s3.us-west-2.amazonaws.com/models"
 BAKED_IN = {"entry_point": None, "source_dir": None}
 MIRRORED_AND_MPI = {"multi_worker_mirrored_strategy": ON, "mpi": {"enabled": False}}
@@ -88,6 +89,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW213", {"instance_type": "ml.g5.xlarge", "distribution": {"torch_distributed": ON}}, image(), 2),
     ("TW214", {"instance_count": 2, "distribution": {"parameter_server": ON}}, TENSORFLOW, 2),
     ("TW215", tuned(metric="loss"), image(), 2),
+    ("TW215", {**tuned(metric="validation:auc"), "metrics": {}, "image": XGBOOST}, None, 2),
     ("TW217", {"keep_alive": 60}, image(), 2),
     ("TW221", dist(smp(microbatches=4, pipeline_parallel_degree=2)), image(), 2),
     ("TW222", dist(smp({"mpi": MPI}, pipeline_parallel_degree=2)), image(), 2),
@@ -170,6 +172,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW277", dist(DATA), image(), 2),
     ("TW277", grouped({**DATA, "instance_groups": ["gpu"]}), image(), 2),  # the other group has no GPUs
     ("TW277", {"instance_type": P3, "distribution": DATA}, image(), 2),
+    ("TW277", {"instance_type": P38, "distribution": {"pytorchddp": ON}}, image(), 2),
     ("TW278", {"hyperparameters": {"since": "2026-11-21"}}, image(), 2),
     ("TW279", {**tuned(), "hyperparameters": {"momentum": 0.1}}, image(), 2),
     ("TW280", dist({"torch_distributed": ON}), image(), 3),
@@ -248,6 +251,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW220", dist(smp(partitions=2)), None, 2),
     ("TW220", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND_OF_AWS, 2),
     ("TW224", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND_OF_AWS, 2),
+    ("TW224", dist(smp({"torch_distributed": ON}, delayed_parameter_initialization=True)), SECOND, 2),
     ("TW297", dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=1)), NEWER, 2),
     ("TW298", dist(smp(partitions=2, horovod=True, contiguous=True)), TENSORFLOW, 2),
     ("TW298", dist(smp(partitions=2, ddp=True)), None, 2),
@@ -299,6 +303,13 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW313", {"image": DLC.replace("us-west-2", "me-south-1").replace("763104351884", "217643126080")}, image(), 2),
     ("TW313", {"image": DLC.replace("763104351884", "123456789012").replace("py312", "py38")}, image(), 2),
     ("TW313", {"image": DLC.replace("2.6.0", "9.9.0")}, image(), 2),
+    ("TW313", {"image": DLC.replace("2.6.0-gpu-py312", "1.8.1-cpu-py3")}, image(), 2),
+    (
+        "TW313",
+        {"image": DLC.replace("pytorch-training:2.6.0-gpu-py312", "tensorflow-training:2.1.3-gpu-py3")},
+        image(),
+        2,
+    ),
     ("TW314", {"metrics": {"loss": r"loss: (?<v>[0-9.]+)", "a": r"\Q(a\E=(.*)", "b": "acc=([0-9.]++)"}}, image(), 2),
     *(
         ("TW314", {"metrics": {"loss": expression}}, image(), 2)

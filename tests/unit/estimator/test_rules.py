@@ -51,6 +51,7 @@ PAIR = {"instance_count": 2}
 FSX_NAME = "fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com"
 ON_GPU = {"s3_data": "s3://bucket/a", "instance_groups": ["gpu"]}
 PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
+ALGORITHM = "246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1"
 KEY_EAST = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 # code, path, what is changed in a good job, image, SDK
@@ -212,6 +213,8 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW286", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW286", "volume_kms_key", {"instance_type": P4, "volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW215", "tuner.metric", tuned(metric="los"), image(), 2),
+    ("TW215", "tuner.metric", tuned(metric="validation:auc") | {"image": ALGORITHM}, None, 2),
+    ("TW215", "tuner.metric", tuned() | {"metrics": {}, "image": REFERENCE.replace("team/training", "knn")}, None, 2),
     ("TW216", "tuner.ranges", tuned(ranges={}), image(), 2),
     ("TW216", "tuner.ranges.lr", ranged(min=0.1), image(), 2),
     ("TW216", "tuner.ranges.lr", ranged(min=0.1, max=0.01), image(), 2),
@@ -335,6 +338,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW287", "inputs.a", {"inputs": {"a": {**LABELS, "s3_data": "s3://bucket"}}}, image(), 2),
     ("TW292", "role", {"role": "arn:aws:iam::123456789012:role/"}, image(), 2),
     ("TW295", "training_plan", {"instance_type": P3, "training_plan": PLAN_EAST}, image(), 2),
+    ("TW295", "spot", {"instance_type": P4, "training_plan": PLAN_EAST, "spot": True}, image(), 2),
     ("TW295", "training_plan", {**grouped({}), "training_plan": PLAN_EAST}, image(), 2),
     ("TW310", "output", {"output": "s3://192.168.5.4/models"}, image(), 2),
     ("TW310", "output", {"output": "s3://My-Bucket/models"}, image(), 2),
@@ -358,6 +362,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW313", "image", {"image": DLC.replace("us-west-2", "me-south-1")}, image(), 2),
     ("TW313", "image", {"image": DLC.replace("py312", "py38")}, image(), 2),
+    ("TW313", "image", {"image": DLC.replace("py312", "py3")}, image(), 2),
     ("TW314", "metrics.loss", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), 2),
     ("TW314", "metrics.loss", {"metrics": {"loss": "*loss=(.*)"}}, image(), 2),
     ("TW314", "metrics.loss", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), 2),

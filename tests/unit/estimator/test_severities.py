@@ -13,6 +13,7 @@ from tests.support.rule_jobs import (
     MPI,
     ON,
     P3,
+    P4,
     SECOND,
     TENSORFLOW,
     dist,
@@ -33,6 +34,7 @@ from trainwright.sagemaker.job import Job
 folder = pytest.fixture(scope="module")(source_folder)
 
 # What is wrong for certain is an error; where a job may run all the same, a warning.
+PLAN_WEST = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
 SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW250", {"instance_type": P3}, image(cuda="13.0"), "error"),
     ("TW250", {"instance_type": "ml.p2.xlarge"}, image(cuda="12.1"), "error"),
@@ -68,6 +70,7 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-np 17 --oversubscribe"}}), image(), "warning"),
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-npernode 17"}}), image(), "warning"),
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-x A=b -np"}}), image(), "warning"),
+    ("TW295", {"instance_type": P4, "spot": True, "training_plan": PLAN_WEST}, image(), "warning"),
     ("TW311", {"region": "us-west2", "image": "training:1"}, image(), "error"),
     ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),
     ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),

@@ -1,0 +1,174 @@
+"""Other names for keys of the job file, those of SDK 2, SDK 3 and the API: a notebook's call can be copied.
+
+Sources: sagemaker 2.257.7 (``estimator.py``, ``inputs.py``, ``debugger``, ``tuner.py``), sagemaker-train 1.27.0
+(``configs.py``) and botocore's model of ``CreateTrainingJob``. Hyperparameters, variables, tags, metrics and
+``distribution`` have names of their own, which stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainwright.core.errors import RequestError
+
+# Another name → the job file's.
+JOB = {
+    "image_uri": "image",
+    "training_image": "image",
+    "role_arn": "role",
+    "base_job_name": "name",
+    "output_path": "output",
+    "use_spot_instances": "spot",
+    "enable_managed_spot_training": "spot",
+    "volume_size": "volume_gb",
+    "volume_size_in_gb": "volume_gb",
+    "volume_kms_key_id": "volume_kms_key",
+    "max_runtime_in_seconds": "max_run",
+    "max_wait_time_in_seconds": "max_wait",
+    "keep_alive_period_in_seconds": "keep_alive",
+    "max_retry_attempts": "retries",
+    "maximum_retry_attempts": "retries",
+    "enable_network_isolation": "network_isolation",
+    "encrypt_inter_container_traffic": "encrypt_traffic",
+    "enable_inter_container_traffic_encryption": "encrypt_traffic",
+    "enable_remote_debug": "remote_debug",
+    "enable_session_tag_chaining": "session_tags",
+    "training_plan_arn": "training_plan",
+    "metric_definitions": "metrics",
+    "checkpoint_config": "checkpoint",
+    "tensorboard_output_config": "tensorboard",
+    "debugger_hook_config": "debugger",
+    "profiler_config": "profiler",
+    "training_input_mode": "input_mode",
+    "input_data_config": "inputs",
+}
+# What notebooks say although a job is so without it.
+USUAL = {"disable_profiler": True, "debugger": False}
+# What SDK 2 makes the address of an image from.
+VERSIONS = ("framework_version", "py_version", "pytorch_version", "tensorflow_version", "transformers_version")
+CHANNEL = {
+    "s3_uri": "s3_data",
+    "data_source": "s3_data",
+    "s3_data_distribution_type": "distribution",
+    "compression_type": "compression",
+    "record_wrapper_type": "record_wrapping",
+    "instance_group_names": "instance_groups",
+}
+# Records of the API that have an address or a file system inside.
+_INSIDE = ("data_source", "s3_data_source", "file_system_data_source")
+_KEPT = {"s3_output_path": "s3_uri", "container_local_output_path": "local_path"}
+TABLES = {
+    "checkpoint": {},
+    "tensorboard": _KEPT,
+    "debugger": _KEPT,
+    "profiler": {
+        "s3_output_path": "s3_uri",
+        "system_monitor_interval_millis": "interval_ms",
+        "profiling_interval_in_milliseconds": "interval_ms",
+    },
+    "tuner": {
+        "objective_metric_name": "metric",
+        "objective_type": "goal",
+        "hyperparameter_ranges": "ranges",
+        "early_stopping_type": "early_stopping",
+        "warm_start_config": "warm_start",
+    },
+}
+_FLAT = {"checkpoint_s3_uri": "s3_uri", "checkpoint_local_path": "local_path"}
+_RANGE = {"min_value": "min", "max_value": "max", "scaling_type": "scaling"}
+_GROUP = {"instance_group_name": "name"}
+_STOPPING = {"Auto": True, "Off": False}
+
+
+def respelled(data: Any, where: str) -> Any:
+    """The content of a job file with the job file's own names.
+
+    Args:
+        data: as read; what is not a table is returned as it is.
+        where: what to name in an error: the file.
+
+    Raises:
+        RequestError: a key stands there under two names, two channels have one, or versions are in place of an image.
+    """
+    if not isinstance(data, dict):
+        return data
+    made = _renamed(data, JOB, where)
+    if asked := next((key for key in VERSIONS if key in made), None):
+        raise RequestError(
+            f"{where}: {asked} is not a key; a job names its image",
+            remedy="image: 763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312, or your own.",
+        )
+    made = {key: value for key, value in made.items() if key not in USUAL or value is not USUAL[key]}
+    if "checkpoint" not in made and (flat := {_FLAT[key]: made.pop(key) for key in [*made] if key in _FLAT}):
+        made["checkpoint"] = flat
+    for key, names in TABLES.items():
+        if isinstance(made.get(key), dict):
+            made[key] = _renamed(made[key], names, f"{where}: {key}")
+    if isinstance(tuner := made.get("tuner"), dict):
+        _tuner(tuner, where)
+    if isinstance(groups := made.get("instance_groups"), list):
+        made["instance_groups"] = [_table(each, _GROUP, where) for each in groups]
+    return _channels(made, where)
+
+
+def _tuner(tuner: dict[str, Any], where: str) -> None:
+    if isinstance(ranges := tuner.get("ranges"), dict):
+        tuner["ranges"] = {name: _table(each, _RANGE, f"{where}: {name}") for name, each in ranges.items()}
+    if isinstance(stops := tuner.get("early_stopping"), str):
+        tuner["early_stopping"] = _STOPPING.get(stops, stops)
+    if "warm_start" in tuner:
+        tuner["warm_start"] = _table(tuner["warm_start"], {"warm_start_type": "type"}, where)
+
+
+def _channels(made: dict[str, Any], where: str) -> dict[str, Any]:
+    inputs = made.get("inputs")
+    if isinstance(inputs, list) and all(isinstance(each, dict) for each in inputs):
+        rows = [_renamed(each, {}, where) for each in inputs]
+        inputs = {str(row.pop("channel_name", place)): row for place, row in enumerate(rows)}
+        if len(inputs) < len(rows):
+            raise RequestError(f"{where}: two channels of inputs have the same name")
+    if not isinstance(inputs, dict) or not inputs:
+        return made
+    mode = made.pop("input_mode", None)
+    return made | {"inputs": {name: _channel(each, mode, f"{where}: inputs.{name}") for name, each in inputs.items()}}
+
+
+def _channel(given: Any, mode: Any, where: str) -> Any:
+    """A channel in the form of SDK 2; ``mode``: of a channel in S3 that has none, where the job has one for all."""
+    if mode is not None and isinstance(given, str):
+        given = {"s3_data": given}
+    if not isinstance(given, dict):
+        return given
+    given = _renamed(given, {}, where)
+    while inside := next((key for key in _INSIDE if isinstance(given.get(key), dict)), None):
+        given = _renamed(given.pop(inside), {}, where) | given
+    made = _renamed(given, CHANNEL, where)
+    return made if mode is None or "file_system_id" in made else {"input_mode": mode} | made
+
+
+def _table(given: Any, names: Mapping[str, str], where: str) -> Any:
+    return _renamed(given, names, where) if isinstance(given, dict) else given
+
+
+def _renamed(table: Mapping[Any, Any], names: Mapping[str, str], where: str) -> dict[Any, Any]:
+    """A table under the job file's names.
+
+    Raises:
+        RequestError: a key stands there under two names.
+    """
+    made: dict[Any, Any] = {}
+    came: dict[Any, Any] = {}
+    for key, value in table.items():
+        name = _snake(key) if isinstance(key, str) else key
+        name = names.get(name, name)
+        if name in made:
+            raise RequestError(f"{where}: {came[name]} and {key} are the same key", remedy="Keep one of them.")
+        made[name], came[name] = value, key
+    return made
+
+
+def _snake(key: str) -> str:
+    """A name of the API as the SDKs write it: ``S3DataType`` → ``s3_data_type``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower() if key[:1].isupper() and key.isalnum() else key
