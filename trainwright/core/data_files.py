@@ -154,6 +154,20 @@ def yaml_place(path: Path, keys: Sequence[object]) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
+def yaml_text(path: Path, keys: Sequence[str]) -> str | None:
+    """The text of a value of a file that :func:`read_yaml` has read, as it was typed: 010, which YAML takes for 8.
+
+    Args:
+        path: of the file.
+        keys: keys that lead to the value; ``None`` if they lead to none, or to a list or mapping.
+    """
+    node = yaml.compose(read_text(path), _Loader)
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((value for name, value in pairs if name.value == key), None)
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+
+
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Plain values that begin like no number, word or day are text.

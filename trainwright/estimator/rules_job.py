@@ -250,17 +250,17 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         except RequestError as unknown:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
-        # Not of a group that the distribution leaves out, such as one that only feeds the others.
-        together = path in [place for place, *_ in subject.instances]
-        # pytorchddp has the same launcher, for the script's own process group.
-        library = enabled(job.distribution, "smdistributed", "dataparallel") and subject.launcher == "smddp"
-        if library and together and name not in (types := smddp_types(subject)):
+        # Not of a group that the distribution leaves out, such as one that only feeds the others. pytorchddp has the same
+        # launcher, and the script's own process group.
+        together = path in [place for place, *_ in subject.instances] and "pytorchddp" not in job.distribution
+        if subject.launcher == "smddp" and together and name not in (types := smddp_types(subject)):
             yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
     started = {name for name in job.distribution if enabled(job.distribution, name)} | {*job.distribution} & {
         "smdistributed",
         "instance_groups",
     }
-    if subject.instances and not subject.compiler and not started and not job.instance_groups:
+    # A built-in algorithm starts its own processes.
+    if subject.instances and not (subject.compiler or started or job.instance_groups or subject.built_in):
         kind = subject.instances[0][1]
         if subject.hosts > 1 or kind.gpus > 1:
             yield ONE_PROCESS.finding(

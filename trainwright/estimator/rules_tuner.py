@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
-from trainwright.estimator.image import ECR
 from trainwright.estimator.subject import Subject
 from trainwright.estimator.tuning import combinations, jobs_of
 from trainwright.sagemaker.job import TunedRange, Tuner
@@ -65,12 +64,6 @@ _NOT_PASSED_ON = (
 # What the service takes for the largest resource of Hyperband, and its limit.
 EPOCHS = {"epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"}
 LARGEST_RESOURCE = 20_000
-# Repositories of the built-in algorithms: sagemaker 2.257.7, image_uri_config.
-ALGORITHMS = {
-    *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification", "ipinsights", "kmeans"),
-    *("knn", "lda", "linear-learner", "ntm", "object-detection", "object2vec", "pca", "randomcutforest"),
-    *("sagemaker-xgboost", "semantic-segmentation", "seq2seq", "xgboost"),
-}
 # Training jobs of one tuning job: the quota of random search alone can be raised.
 MOST_JOBS, FEWER_JOBS = {"Random": 10_000}, 750
 # Strategies of which it is known that the service counts the combinations: Hyperband may run one again for longer.
@@ -83,7 +76,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     job, tuner = subject.job, subject.job.tuner
     if tuner is None:
         return
-    if tuner.metric not in job.metrics and not (built_in(subject) and not job.metrics):
+    if tuner.metric not in job.metrics and not (subject.built_in and not job.metrics):
         hint = did_you_mean(tuner.metric, job.metrics) if job.metrics else "metrics is empty."
         yield OBJECTIVE.finding(f"{tuner.metric!r} is not in metrics. {hint}", path="tuner.metric")
     yield from _strategy(tuner)
@@ -101,12 +94,6 @@ def check(subject: Subject) -> Iterator[Finding]:
         for key in _DROPPED_BY_SDK3:
             if getattr(job, key):
                 yield SDK3.finding(f"SDK 3's tuner drops {key}", path=key)
-
-
-def built_in(subject: Subject) -> bool:
-    """Whether the image is AWS's of a built-in algorithm: of that name, and in another account than the role."""
-    found, role = ECR.fullmatch(subject.job.image or ""), (subject.job.role or "").split(":")
-    return found is not None and found["repository"] in ALGORITHMS and found["account"] not in role
 
 
 def _strategy(tuner: Tuner) -> Iterator[Finding]:

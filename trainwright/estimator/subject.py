@@ -24,6 +24,13 @@ CLUSTERS: tuple[Cluster, ...] = get_args(Cluster)
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
 SMDDP_WITHOUT_P3 = "2.1"  # the first library that no longer supports p3
 
+# Repositories of the built-in algorithms: sagemaker 2.257.7, image_uri_config.
+ALGORITHMS = {
+    *("blazingtext", "factorization-machines", "forecasting-deepar", "image-classification", "ipinsights", "kmeans"),
+    *("knn", "lda", "linear-learner", "ntm", "object-detection", "object2vec", "pca", "randomcutforest"),
+    *("sagemaker-xgboost", "semantic-segmentation", "seq2seq", "xgboost"),
+}
+
 
 def part(value: Any, *keys: str) -> Mapping[str, Any]:
     """Return the table at a path of keys; empty if it is missing or not a table."""
@@ -73,6 +80,12 @@ class Subject:
         if strategies & {"parameter_server", "multi_worker_mirrored_strategy"}:
             return "tensorflow"
         return None
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the image is AWS's of a built-in algorithm: of that name, and in another account than the role."""
+        found, role = ECR.fullmatch(self.job.image or ""), (self.job.role or "").split(":")
+        return found is not None and found["repository"] in ALGORITHMS and found["account"] not in role
 
     @property
     def launcher(self) -> Launcher:

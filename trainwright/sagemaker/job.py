@@ -8,7 +8,6 @@ toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -344,19 +343,7 @@ def read_job(path: Path) -> Job:
     Raises:
         RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
-    return parse_record(Job, _with_numbers(respelled(read_yaml(path) or {}, str(path))), str(path))
-
-
-def _with_numbers(data: Any) -> Any:
-    """YAML 1.1 takes 1.5e9 and 1e-5 for text: the exponent has no sign, or the number no point."""
-    ranges = _part(data, "tuner", "ranges")
-    tables = [("parameters", _part(data, "model")), ("learning_rate", _part(data, "batch"))]
-    tables += [(key, each) for each in (ranges.values() if isinstance(ranges, dict) else ()) for key in ("min", "max")]
-    for key, table in tables:
-        if isinstance(table, dict) and isinstance(text := table.get(key), str):
-            with suppress(ValueError):
-                table[key] = float(text)
-    return data
+    return parse_record(Job, respelled(read_yaml(path) or {}, path), str(path))
 
 
 def load_job(path: Path) -> Job:
@@ -385,7 +372,7 @@ def _enabled(value: object) -> bool:
     return isinstance(value, Mapping) and bool(value.get("enabled", False))
 
 
-def _part(mapping: Any, *keys: str) -> Any:
+def _part(mapping: Mapping[str, Any], *keys: str) -> Any:
     current: Any = mapping
     for key in keys:
         current = current.get(key) if isinstance(current, Mapping) else None

@@ -1,4 +1,5 @@
-"""Other names for keys of the job file, those of SDK 2, SDK 3 and the API: a notebook's call can be copied.
+"""Other names for keys of the job file, those of SDK 2, SDK 3 and the API: a notebook's call can be copied. And values
+that YAML reads otherwise than they are meant.
 
 Sources: sagemaker 2.257.7 (``estimator.py``, ``inputs.py``, ``debugger``, ``tuner.py``), sagemaker-train 1.27.0
 (``configs.py``) and botocore's model of ``CreateTrainingJob``. Hyperparameters, variables, tags, metrics and
@@ -9,8 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from trainwright.core.data_files import yaml_text
 from trainwright.core.errors import RequestError
 
 # Another name → the job file's.
@@ -82,18 +86,19 @@ _GROUP = {"instance_group_name": "name"}
 _STOPPING = {"Auto": True, "Off": False}
 
 
-def respelled(data: Any, where: str) -> Any:
+def respelled(data: Any, path: Path) -> Any:
     """The content of a job file with the job file's own names.
 
     Args:
         data: as read; what is not a table is returned as it is.
-        where: what to name in an error: the file.
+        path: of the file.
 
     Raises:
         RequestError: a key stands there under two names, two channels have one, or versions are in place of an image.
     """
     if not isinstance(data, dict):
         return data
+    where = str(path)
     made = _renamed(data, JOB, where)
     if asked := next((key for key in VERSIONS if key in made), None):
         raise RequestError(
@@ -110,12 +115,33 @@ def respelled(data: Any, where: str) -> Any:
         _tuner(tuner, where)
     if isinstance(groups := made.get("instance_groups"), list):
         made["instance_groups"] = [_table(each, _GROUP, where) for each in groups]
+    for key in ("environment", "tags"):
+        if isinstance(given := made.get(key), dict):
+            made[key] = {name: _as_typed(value, path, key, name) for name, value in given.items()}
+    for key, name in (("model", "parameters"), ("batch", "learning_rate")):
+        if isinstance(given := made.get(key), dict):
+            made[key] = _with_numbers(given, name)
     return _channels(made, where)
+
+
+def _as_typed(value: Any, path: Path, *keys: str) -> Any:
+    """A number, a switch or a date as text, where nothing but text can be meant."""
+    return value if isinstance(value, str | None | list | dict) else yaml_text(path, keys) or value
+
+
+def _with_numbers(table: Any, *names: str) -> Any:
+    """YAML 1.1 takes 1.5e9 and 1e-5 for text: the exponent has no sign, or the number no point."""
+    for name in names if isinstance(table, dict) else ():
+        if isinstance(text := table.get(name), str):
+            with suppress(ValueError):
+                table = table | {name: float(text)}
+    return table
 
 
 def _tuner(tuner: dict[str, Any], where: str) -> None:
     if isinstance(ranges := tuner.get("ranges"), dict):
-        tuner["ranges"] = {name: _table(each, _RANGE, f"{where}: {name}") for name, each in ranges.items()}
+        ours = {name: _table(each, _RANGE, f"{where}: {name}") for name, each in ranges.items()}
+        tuner["ranges"] = {name: _with_numbers(each, "min", "max") for name, each in ours.items()}
     if isinstance(stops := tuner.get("early_stopping"), str):
         tuner["early_stopping"] = _STOPPING.get(stops, stops)
     if "warm_start" in tuner:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.core.data_files import read_text, toml_line, while_unchanged, yaml_place
+from trainwright.core.data_files import read_text, toml_line, while_unchanged, yaml_place, yaml_text
 from trainwright.core.errors import RequestError
 
 
@@ -58,6 +58,15 @@ def test_a_value_of_yaml_has_the_line_of_its_key(tmp_path: Path, keys: tuple[obj
     path = tmp_path / "a.yaml"
     path.write_text(YAML)
     assert yaml_place(path, keys) == (str(path) if line is None else f"{path}:{line}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"), [(("a", "b"), "010"), (("a", "c"), "1.10"), (("a", "d"), "x"), (("a",), None), (("a", "e"), None)]
+)
+def test_a_value_of_yaml_is_text_as_it_was_typed(tmp_path: Path, keys: tuple[str, ...], text: str | None) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: {b: 010, c: 1.10, d: 'x'}\n")
+    assert yaml_text(path, keys) == text
 
 
 TOML = """\

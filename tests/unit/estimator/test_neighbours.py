@@ -171,6 +171,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW276", {"hyperparameters": {"x": ""}, "environment": {"SUBMIT_DIRECTORY": "/opt/ml/code"}}, image(), 2),
     ("TW277", dist(DATA), image(), 2),
     ("TW277", grouped({**DATA, "instance_groups": ["gpu"]}), image(), 2),  # the other group has no GPUs
+    ("TW275", {**PAIR, "image": XGBOOST}, None, 2),
     ("TW277", {"instance_type": P3, "distribution": DATA}, image(), 2),
     ("TW277", {"instance_type": P38, "distribution": {"pytorchddp": ON}}, image(), 2),
     ("TW278", {"hyperparameters": {"since": "2026-11-21"}}, image(), 2),

@@ -95,6 +95,18 @@ def test_yaml_s_own_numbers_are_not_needed(tmp_path):
     assert (lr.min, lr.max, lr.kind) == (1e-5, 1000.0, "Continuous")
 
 
+def test_a_variable_and_a_tag_are_what_was_typed(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("environment: {UMASK: 022, DEBUG: yes, PORT: 8080, V: 1.10, S: 'x'}\ntags: {day: 2026-11-27}\n")
+    job = read_job(file)
+    assert job.environment == {"UMASK": "022", "DEBUG": "yes", "PORT": "8080", "V": "1.10", "S": "x"}
+    assert job.tags == {"day": "2026-11-27"}
+    for nothing in ("environment: {A: }", "environment: {A: [1]}", "environment: {<<: {A: 1}}", "environment: {1: 2}"):
+        file.write_text(nothing)
+        with pytest.raises(RequestError, match="environment"):
+            read_job(file)
+
+
 CHANNEL = {"s3_data": "s3://b/k", "distribution": "ShardedByS3Key", "s3_data_type": "S3Prefix", "input_mode": "Pipe"}
 SYSTEM = {"file_system_id": "fs-0123456789abcdef0", "file_system_type": "EFS", "directory_path": "/a"}
 IN_S3 = {"S3DataType": "S3Prefix", "S3Uri": "s3://b/k", "S3DataDistributionType": "ShardedByS3Key"}
