@@ -250,8 +250,8 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         except RequestError as unknown:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
-        # Not of a group that the distribution leaves out, such as one that only feeds the others. pytorchddp has the same
-        # launcher, and the script's own process group.
+        # Not of a group that the distribution leaves out, such as one that only feeds the others. pytorchddp has the
+        # same launcher, and the script's own process group.
         together = path in [place for place, *_ in subject.instances] and "pytorchddp" not in job.distribution
         if subject.launcher == "smddp" and together and name not in (types := smddp_types(subject)):
             yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
