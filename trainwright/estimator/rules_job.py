@@ -366,7 +366,7 @@ def channel(name: str, given: object) -> Channel | FileSystem:
 def _augmented(name: str, made: Channel) -> Iterator[str]:
     """What is wrong with a channel as a manifest, or as an augmented one, which only streams."""
     key = made.s3_data.removeprefix("s3://").partition("/")[2]
-    if made.s3_data_type != "S3Prefix" and (not key or key.endswith("/")):
+    if made.s3_data_type.endswith("ManifestFile") and (not key or key.endswith("/")):
         yield f"{name}: {made.s3_data} is a prefix; {made.s3_data_type} needs the address of the manifest"
     augmented = made.s3_data_type == "AugmentedManifestFile"
     if augmented and not made.attribute_names:

@@ -30,7 +30,7 @@ REPEATED = Rule(
     code="TW232",
     severity="error",
     title="an MCA parameter that mpirun gets twice, which Open MPI rejects even with the same value",
-    source=f"{RUNNERS}; tried with Open MPI 4.1.4, also on two hosts",
+    source=f"{RUNNERS}; tried with Open MPI 4.1.4, also on two hosts; aws/amazon-sagemaker-examples #1882",
     remedy="Remove it, as the toolkit sets it. To change the value, use -x OMPI_MCA_<name>=<value>.",
 )
 QUOTED = Rule(

@@ -11,8 +11,8 @@ from trainwright.estimator.subject import Subject
 METRIC = Rule(
     code="TW314",
     severity="error",
-    title="a metric whose regular expression is broken or captures no number; a warning if it has no group, and no "
-    "tuner goes by it",
+    title="a metric whose regular expression is broken or captures no number; a warning if it has no group or an "
+    "empty one, and no tuner goes by it",
     source="AWS's developer guide, define training metrics: the expression searches the log and captures the value in "
     "a group; aws/sagemaker-python-sdk #3208 (only numbers are kept), #3932 (F1=(.*?) with nothing behind it); "
     "Python's re, of what no dialect of regular expressions allows",
@@ -37,7 +37,8 @@ _LEAST = {"*": "nothing", "?": "nothing", "+": "one character"}
 def check(subject: Subject) -> Iterator[Finding]:
     """Check the rules of this family."""
     for name, expression in subject.job.metrics.items():
-        path = f"metrics.{name}"
+        path, tuner = f"metrics.{name}", subject.job.tuner
+        sought = tuner is not None and name == tuner.metric
         try:
             groups = re.compile(expression).groups
         except re.error as wrong:
@@ -46,10 +47,12 @@ def check(subject: Subject) -> Iterator[Finding]:
             continue
         if not groups:
             # Without a group the whole match counts. With words in it, it is not a number: a tuner gets no objective.
-            sought = subject.job.tuner is not None and name == subject.job.tuner.metric and _has_words(expression)
-            yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity=None if sought else "warning")
+            lost = sought and _has_words(expression)
+            yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity=None if lost else "warning")
         elif groups == 1 and (message := _no_number(expression)):
-            yield METRIC.finding(f"{expression!r} {message}", path=path)
+            # The job trains, and lacks the metric, as two of AWS's notebooks do.
+            empty = message.startswith("captures nothing") and not sought
+            yield METRIC.finding(f"{expression!r} {message}", path=path, severity="warning" if empty else None)
 
 
 def _has_words(expression: str) -> bool:

@@ -41,7 +41,8 @@ class Channel(Record):
 
     s3_data: str
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = "FullyReplicated"
-    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"] = "S3Prefix"
+    # Converse: the conversations that Nova models are trained on.
+    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile", "Converse"] = "S3Prefix"
     content_type: str | None = None
     compression: Literal["None", "Gzip"] | None = None
     input_mode: Literal["File", "Pipe", "FastFile"] | None = None

@@ -80,6 +80,7 @@ TABLES = {
         "warm_start_config": "warm_start",
     },
 }
+_CODE = {"sagemaker_program": "entry_point", "sagemaker_submit_directory": "source_dir"}
 _FLAT = {"checkpoint_s3_uri": "s3_uri", "checkpoint_local_path": "local_path"}
 _RANGE = {"min_value": "min", "max_value": "max", "scaling_type": "scaling"}
 _GROUP = {"instance_group_name": "name"}
@@ -106,6 +107,7 @@ def respelled(data: Any, path: Path) -> Any:
             remedy="image: 763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312, or your own.",
         )
     made = {key: value for key, value in made.items() if key not in USUAL or value is not USUAL[key]}
+    made = _entry(made)
     if "checkpoint" not in made and (flat := {_FLAT[key]: made.pop(key) for key in [*made] if key in _FLAT}):
         made["checkpoint"] = flat
     for key, names in TABLES.items():
@@ -122,6 +124,15 @@ def respelled(data: Any, path: Path) -> Any:
         if isinstance(given := made.get(key), dict):
             made[key] = _with_numbers(given, name)
     return _channels(made, where)
+
+
+def _entry(made: dict[str, Any]) -> dict[str, Any]:
+    """A job whose code is named as in a request of the API: by hyperparameters of the toolkit, often as JSON."""
+    given = made.get("hyperparameters")
+    if not isinstance(given, dict) or not given.keys() >= {*_CODE} or "entry_point" in made or "source_dir" in made:
+        return made
+    code = {ours: str(given[theirs]).strip('"') for theirs, ours in _CODE.items()}
+    return made | code | {"hyperparameters": {key: value for key, value in given.items() if key not in _CODE}}
 
 
 def _as_typed(value: Any, path: Path, *keys: str) -> Any:
@@ -155,9 +166,11 @@ def _channels(made: dict[str, Any], where: str) -> dict[str, Any]:
         inputs = {str(row.pop("channel_name", place)): row for place, row in enumerate(rows)}
         if len(inputs) < len(rows):
             raise RequestError(f"{where}: two channels of inputs have the same name")
-    if not isinstance(inputs, dict) or not inputs:
-        return made
     mode = made.pop("input_mode", None)
+    if not isinstance(inputs, dict) or not inputs:
+        if mode not in (None, "File"):
+            raise RequestError(f"{where}: input_mode is for the channels in inputs, and there are none")
+        return made
     return made | {"inputs": {name: _channel(each, mode, f"{where}: inputs.{name}") for name, each in inputs.items()}}
 
 

@@ -266,6 +266,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW241", {"image": "123456789012.dkr.ecr.xx-new-1.amazonaws.com/team/training:1"}, image(), 2),
     ("TW294", {"image": f"{DLC}-cu126-ubuntu22.04-sagemaker"}, image(), 2),
     ("TW294", {"image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-ec2"}, image(), 2),
+    ("TW270", {"inputs": {"a": {"s3_data": "s3://b/k.jsonl", "s3_data_type": "Converse"}}}, image(), 2),
+    ("TW287", {"inputs": {"a": {"s3_data": "s3://b/k/", "s3_data_type": "Converse"}}}, image(), 2),
     ("TW295", {"inputs": {"a": {**LABELS, "record_wrapping": "RecordIO"}}}, image(), 2),
     ("TW295", {**PAIR, "instance_type": "ml.p6e-gb200.36xlarge", "placement": {"ultra_servers": {"u": 2}}}, image(), 2),
     ("TW216", tuned(max_jobs=750, max_parallel_jobs=100), image(), 2),

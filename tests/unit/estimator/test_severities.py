@@ -75,9 +75,11 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),
     ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),
     ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
-    ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
+    ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "warning"),
+    ("TW314", {"metrics": {"loss": "loss: (.+?)"}}, image(), "error"),
     # A search needs its objective; an expression of digits alone may do as a whole.
     ("TW314", tuned() | {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "error"),
+    ("TW314", tuned() | {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
     ("TW314", tuned() | {"metrics": {"loss": r"[0-9]+\.\d+"}}, image(), "warning"),
     ("TW314", tuned() | {"metrics": {"loss": "loss: ([0-9.]+)", "lr": "lr: [0-9.]+"}}, image(), "warning"),
     ("TW319", {"hyperparameters": {"id": KEY_ID}}, image(), "error"),

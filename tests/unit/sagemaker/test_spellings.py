@@ -33,6 +33,9 @@ def test_a_key_may_have_the_name_that_an_sdk_has_for_it(tmp_path, name):
     assert read(tmp_path, {name: value}) == read(tmp_path, {JOB[name]: value}) != Job()
 
 
+CODE = {"sagemaker_program": "train.py", "sagemaker_submit_directory": '"s3://b/c.tar.gz"'}
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
@@ -43,6 +46,11 @@ def test_a_key_may_have_the_name_that_an_sdk_has_for_it(tmp_path, name):
         ),
         ({"checkpoint_config": {"S3Uri": "s3://b/c"}}, {"checkpoint": {"s3_uri": "s3://b/c"}}),
         ({"disable_profiler": True, "debugger_hook_config": False}, {}),
+        (
+            {"hyperparameters": {**CODE, "lr": 1}},
+            {"entry_point": "train.py", "source_dir": "s3://b/c.tar.gz", "hyperparameters": {"lr": 1}},
+        ),
+        ({"entry_point": "a.py", "hyperparameters": CODE}, {"entry_point": "a.py", "hyperparameters": CODE}),
         (
             {"debugger_hook_config": {"s3_output_path": "s3://b/d", "container_local_output_path": "/opt/d"}},
             {"debugger": {"s3_uri": "s3://b/d", "local_path": "/opt/d"}},
@@ -147,8 +155,9 @@ def test_an_input_mode_of_the_job_is_that_of_its_channels_in_s3(tmp_path):
     inputs = {"a": "s3://b/k", "b": {"s3_data": "s3://b/k", "input_mode": "File"}, "c": SYSTEM}
     made = read(tmp_path, {"input_mode": "FastFile", "inputs": inputs}).inputs
     assert made == {"a": {"s3_data": "s3://b/k", "input_mode": "FastFile"}, "b": inputs["b"], "c": SYSTEM}
-    with pytest.raises(RequestError, match="unknown key 'input_mode'"):
+    with pytest.raises(RequestError, match="there are none"):
         read(tmp_path, {"input_mode": "FastFile"})
+    assert read(tmp_path, {"input_mode": "File"}) == Job()
 
 
 @pytest.mark.parametrize(
