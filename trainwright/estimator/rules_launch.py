@@ -59,8 +59,8 @@ NOT_EXPORTED = Rule(
 NO_EFA = Rule(
     code="TW235",
     severity="error",
-    title="FI_PROVIDER=efa on an instance type without EFA: NCCL finds no network",
-    source="aws/deep-learning-containers #2675; table of instance types",
+    title="FI_PROVIDER=efa on an instance type without EFA: NCCL finds no network (a warning: one host needs none)",
+    source="aws/deep-learning-containers #2675 (on one host NCCL goes on without it); table of instance types",
     remedy="Remove FI_PROVIDER, or use an instance type with EFA.",
 )
 FORGOTTEN = Rule(
@@ -210,7 +210,8 @@ def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding
     for path, kind, _ in subject.instances:
         if not kind.efa:
             if provider == "efa":
-                yield NO_EFA.finding(f"{kind.name} has no EFA", path=provider_path)
+                message = f"{kind.name} has no EFA"
+                yield NO_EFA.finding(message, path=provider_path, severity=None if several else "warning")
             continue
         if rdma == "1" and kind.family in ("p3dn", "g4dn"):
             yield NO_RDMA.finding(f"EFA on {kind.name} has no GPUDirect RDMA", path=rdma_path)

@@ -108,8 +108,9 @@ def respelled(data: Any, path: Path) -> Any:
         )
     made = {key: value for key, value in made.items() if key not in USUAL or value is not USUAL[key]}
     made = _entry(made)
-    if "checkpoint" not in made and (flat := {_FLAT[key]: made.pop(key) for key in [*made] if key in _FLAT}):
-        made["checkpoint"] = flat
+    if "checkpoint" not in made:
+        flat = {_FLAT[key]: value for key in [*made] if key in _FLAT and (value := made.pop(key))}
+        made |= {"checkpoint": flat} if flat else {}
     for key, names in TABLES.items():
         if isinstance(made.get(key), dict):
             made[key] = _renamed(made[key], names, f"{where}: {key}")

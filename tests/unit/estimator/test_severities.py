@@ -70,6 +70,8 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-np 17 --oversubscribe"}}), image(), "warning"),
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-npernode 17"}}), image(), "warning"),
     ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-x A=b -np"}}), image(), "warning"),
+    ("TW235", {"instance_type": P3, "environment": {"FI_PROVIDER": "efa"}}, image(), "warning"),
+    ("TW235", {"instance_type": P3, "instance_count": 2, "environment": {"FI_PROVIDER": "efa"}}, image(), "error"),
     ("TW295", {"instance_type": P4, "spot": True, "training_plan": PLAN_WEST}, image(), "warning"),
     ("TW311", {"region": "us-west2", "image": "training:1"}, image(), "error"),
     ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),

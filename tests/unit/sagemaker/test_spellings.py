@@ -44,6 +44,7 @@ CODE = {"sagemaker_program": "train.py", "sagemaker_submit_directory": '"s3://b/
             {"checkpoint_local_path": "/opt/c", "checkpoint_s3_uri": "s3://b/c"},
             {"checkpoint": {"s3_uri": "s3://b/c", "local_path": "/opt/c"}},
         ),
+        ({"checkpoint_local_path": "", "checkpoint_s3_uri": None}, {}),
         ({"checkpoint_config": {"S3Uri": "s3://b/c"}}, {"checkpoint": {"s3_uri": "s3://b/c"}}),
         ({"disable_profiler": True, "debugger_hook_config": False}, {}),
         (
