@@ -126,7 +126,13 @@ def hyperparameters(subject: Subject, name: str) -> dict[str, str]:
             "sagemaker_job_name": name,
             "sagemaker_region": region_of(subject),
         }
-    return {key: json.dumps(value) for key, value in values.items()} | launch_hyperparameters(subject)
+    return encoded(subject, values) | launch_hyperparameters(subject)
+
+
+def encoded(subject: Subject, values: Mapping[str, Any]) -> dict[str, str]:
+    """Hyperparameters as texts: the toolkit reads JSON, a built-in algorithm takes a text as it is."""
+    plain = subject.built_in and subject.job.entry_point is None
+    return {key: value if plain and isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
 def program(subject: Subject) -> str:

@@ -15,7 +15,7 @@ from trainwright.core.findings import Finding, FindingsDocument, Known, Silenced
 from trainwright.core.records import Field, Record, parse_record
 from trainwright.estimator import awscli, compare, manifest, program_sdk2, program_sdk3, sbatch, silence
 from trainwright.estimator.check import CODES, check
-from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
+from trainwright.estimator.create_training_job import encoded, launch_hyperparameters, make_request
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan, packages_of
 from trainwright.estimator.subject import CLUSTERS, SMP_PARAMETERS, Subject, part
@@ -206,8 +206,7 @@ def generate(subject: Subject, form: str) -> Any:
     if form == "python":
         return program_sdk2.program(subject) if subject.sdk == 2 else program_sdk3.program(subject)
     if form == "hyperparameters":
-        values = {name: json.dumps(value) for name, value in subject.job.hyperparameters.items()}
-        return values | launch_hyperparameters(subject)
+        return encoded(subject, subject.job.hyperparameters) | launch_hyperparameters(subject)
     if subject.cluster is not None:
         return sbatch.script(subject) if subject.cluster == "slurm" else manifest.manifest(subject, subject.cluster)
     request = make_request(replace(subject, generates=True))

@@ -9,6 +9,7 @@ from trainwright.estimator import options, tuning
 from trainwright.estimator.create_training_job import (
     MODEL_DIR,
     base_name,
+    encoded,
     launch_hyperparameters,
     output_of,
     raw,
@@ -112,8 +113,8 @@ def _hyperparameters(subject: Subject, plain: bool) -> tuple[dict[str, Any], dic
         return values, more
     launch = launch_hyperparameters(subject)
     if job.entry_point is None:
-        # Without an entry point, the estimator sends strings unchanged, so they must be JSON already.
-        return {key: json.dumps(value) for key, value in values.items()} | launch, more
+        # Without an entry point, the estimator sends strings unchanged.
+        return encoded(subject, values) | launch, more
     return values | {key: json.loads(text) for key, text in launch.items()}, more
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.rule_jobs import G5, ON, REFERENCE, dist, found, image, source_folder, tuned
 from trainwright.core.records import parse_record
 from trainwright.estimator.check import check
-from trainwright.estimator.estimate import resolve_plan
+from trainwright.estimator.estimate import generate, resolve_plan
 from trainwright.estimator.image import packages_of
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import Job, PlanRequest
@@ -203,6 +203,18 @@ def test_a_plan_names_all_packages_of_its_image():
 
 def test_an_image_of_aws_has_packages_that_no_plan_names():
     assert packages_of(resolve_plan(PlanRequest(framework="pytorch", version="2.8.0", base="dlc"))) is None
+
+
+@pytest.mark.parametrize(("code", "text"), [({}, "sgd"), ({"entry_point": "train.py"}, '"sgd"')])
+def test_a_built_in_algorithm_gets_the_text_of_a_hyperparameter(code, text):
+    """Only the toolkit, which starts a script, reads JSON."""
+    address = "433757028032.dkr.ecr.us-west-2.amazonaws.com/image-classification:1"
+    job = Job(image=address, instance_type=G5, hyperparameters={"optimizer": "sgd", "epochs": 3}, **code)
+    for form in ("request", "hyperparameters"):
+        made = generate(Subject(job), form)
+        values = made["HyperParameters"] if form == "request" else made
+        assert (values["optimizer"], values["epochs"]) == (text, "3")
+    assert code or '"optimizer": "sgd",' in generate(Subject(job), "python")
 
 
 @pytest.mark.parametrize("lacks", [("role",), ("image",), ("image", "role")])
