@@ -173,6 +173,14 @@ def smp(**parameters: Any) -> dict[str, Any]:
 
 
 # name: the image, and what differs from one ml.m5.xlarge with a script in a folder.
+BUILT_IN: dict[str, Any] = {
+    "image": "246618743249.dkr.ecr.us-west-2.amazonaws.com/sagemaker-xgboost:1.7-1",
+    "entry_point": None,
+    "source_dir": None,
+    "instance_type": "ml.m5.xlarge",
+    "hyperparameters": {"objective": "reg:squarederror", "num_round": 50, "eta": 0.2},
+    "keep_alive": 0,
+}
 JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "plain": (PYTORCH, {"instance_type": "ml.g5.xlarge"}),
     "everything": (PYTORCH, {"instance_type": "ml.g5.xlarge", **EVERYTHING}),
@@ -259,6 +267,8 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "hyperband": (PYTORCH, {"instance_type": "ml.g5.xlarge", **HYPERBAND}),
     "warm start": (PYTORCH, {"instance_type": "ml.g5.xlarge", **WARM}),
     "tuner of tensorflow": (TENSORFLOW, {"instance_type": "ml.g5.xlarge", **TUNED}),
+    "built-in algorithm": (None, BUILT_IN),
+    "tuner of a built-in algorithm": (None, {**BUILT_IN, **TUNED, "metrics": {}}),
     "tuner of an unknown image": (None, {**P4D, "distribution": {"mpi": MPI}, **TUNED}),
     "compiler": (COMPILER, {"instance_type": "ml.p3.2xlarge", "compiler": {"enabled": True, "debug": True}}),
     "compiler on several": (
