@@ -154,18 +154,18 @@ def yaml_place(path: Path, keys: Sequence[object]) -> str:
     return str(path) if line is None else f"{path}:{line}"
 
 
-def yaml_text(path: Path, keys: Sequence[str]) -> str | None:
-    """The text of a value of a file that :func:`read_yaml` has read, as it was typed: 010, which YAML takes for 8.
+def yaml_texts(path: Path, key: str) -> dict[str, str]:
+    """The values of a mapping of a file that :func:`read_yaml` has read, as they were typed: 010, not 8.
 
     Args:
         path: of the file.
-        keys: keys that lead to the value; ``None`` if they lead to none, or to a list or mapping.
+        key: of the mapping, at the top; what is not a single value there is left out.
     """
-    node = yaml.compose(read_text(path), _Loader)
-    for key in keys:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        node = next((value for name, value in pairs if name.value == key), None)
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else None
+    top = yaml.compose(read_text(path), _Loader)
+    pairs = top.value if isinstance(top, yaml.MappingNode) else ()
+    table = next((value for name, value in pairs if name.value == key), None)
+    rows = table.value if isinstance(table, yaml.MappingNode) else ()
+    return {name.value: value.value for name, value in rows if isinstance(value, yaml.ScalarNode)}
 
 
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"

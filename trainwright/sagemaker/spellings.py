@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwright.core.data_files import yaml_text
+from trainwright.core.data_files import yaml_texts
 from trainwright.core.errors import RequestError
 
 # Another name → the job file's.
@@ -120,7 +120,7 @@ def respelled(data: Any, path: Path) -> Any:
         made["instance_groups"] = [_table(each, _GROUP, where) for each in groups]
     for key in ("environment", "tags"):
         if isinstance(given := made.get(key), dict):
-            made[key] = {name: _as_typed(value, path, key, name) for name, value in given.items()}
+            made[key] = _as_typed(given, path, key)
     for key, name in (("model", "parameters"), ("batch", "learning_rate")):
         if isinstance(given := made.get(key), dict):
             made[key] = _with_numbers(given, name)
@@ -130,15 +130,19 @@ def respelled(data: Any, path: Path) -> Any:
 def _entry(made: dict[str, Any]) -> dict[str, Any]:
     """A job whose code is named as in a request of the API: by hyperparameters of the toolkit, often as JSON."""
     given = made.get("hyperparameters")
-    if not isinstance(given, dict) or not given.keys() >= {*_CODE} or "entry_point" in made or "source_dir" in made:
+    if not isinstance(given, dict) or not all(isinstance(given.get(key), str) for key in _CODE):
         return made
-    code = {ours: str(given[theirs]).strip('"') for theirs, ours in _CODE.items()}
+    if "entry_point" in made or "source_dir" in made:
+        return made
+    code = {ours: given[theirs].strip('"') for theirs, ours in _CODE.items()}
     return made | code | {"hyperparameters": {key: value for key, value in given.items() if key not in _CODE}}
 
 
-def _as_typed(value: Any, path: Path, *keys: str) -> Any:
-    """A number, a switch or a date as text, where nothing but text can be meant."""
-    return value if isinstance(value, str | None | list | dict) else yaml_text(path, keys) or value
+def _as_typed(given: dict[Any, Any], path: Path, key: str) -> dict[Any, Any]:
+    """Numbers, switches and dates of a table as text, where nothing but text can be meant."""
+    others = [name for name, value in given.items() if not isinstance(value, str | None | list | dict)]
+    typed = yaml_texts(path, key) if others else {}
+    return given | {name: typed[name] for name in others if name in typed}
 
 
 def _with_numbers(table: Any, *names: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.core.data_files import read_text, toml_line, while_unchanged, yaml_place, yaml_text
+from trainwright.core.data_files import read_text, toml_line, while_unchanged, yaml_place, yaml_texts
 from trainwright.core.errors import RequestError
 
 
@@ -61,12 +61,12 @@ def test_a_value_of_yaml_has_the_line_of_its_key(tmp_path: Path, keys: tuple[obj
 
 
 @pytest.mark.parametrize(
-    ("keys", "text"), [(("a", "b"), "010"), (("a", "c"), "1.10"), (("a", "d"), "x"), (("a",), None), (("a", "e"), None)]
+    ("key", "texts"), [("a", {"b": "010", "c": "1.10", "d": "x"}), ("b", {}), ("c", {}), ("nothing", {})]
 )
-def test_a_value_of_yaml_is_text_as_it_was_typed(tmp_path: Path, keys: tuple[str, ...], text: str | None) -> None:
+def test_values_of_yaml_are_text_as_they_were_typed(tmp_path: Path, key: str, texts: dict[str, str]) -> None:
     path = tmp_path / "a.yaml"
-    path.write_text("a: {b: 010, c: 1.10, d: 'x'}\n")
-    assert yaml_text(path, keys) == text
+    path.write_text("a: {b: 010, c: 1.10, d: 'x', e: [1]}\nb: [1]\nc: 1\n")
+    assert yaml_texts(path, key) == texts
 
 
 TOML = """\
