@@ -259,7 +259,8 @@ def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection],
         if words and words[0] == _COMPLETE:
             from trainwright.cli.completion import candidates
 
-            print("\n".join(candidates(words[1:], shelf)))
+            for each in candidates(words[1:], shelf):  # an empty line would be an offer, and bash then names no files
+                print(each)
             return
         if _asks(words):
             from trainwright.cli.pages import page_of

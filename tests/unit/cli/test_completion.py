@@ -62,6 +62,11 @@ def test_a_request_is_completed_in_one_word() -> None:
         assert any(line.framework == name and line.goes_by_cuda(tag) for line in lines)
 
 
+def test_where_any_text_may_follow_nothing_is_printed() -> None:
+    """An empty line would be an offer: bash then completes no file."""
+    assert call("__complete", "preflight", "exam").stdout == ""
+
+
 def test_an_image_that_was_built_here_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert offered("smoke ") == []
