@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
@@ -10,8 +11,9 @@ from trainwright.core.layout import change, size, table
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:
-    from trainwright.report.documents import Comparison
+    from trainwright.report.documents import ChangedName, Comparison
 
+_DIGEST = r"\b([0-9a-f]{12})[0-9a-f]{52}\b"
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -55,7 +57,7 @@ def diff_text(found: Comparison) -> str:
     lines: list[str] = []
     for part in dict.fromkeys(each.part for each in found.changes):
         own = [each for each in found.changes if each.part == part]
-        rows = [(_SIGNS[c.state], c.name, " → ".join(filter(None, (c.before, c.after)))) for c in own]
+        rows = [(_SIGNS[c.state], c.name, _values(c)) for c in own]
         lines += [f"{part}: {len(own)} of {found.compared[part]}", table(rows, indent="  "), ""]
     if not found.changes:
         lines += [f"nothing differs in {', '.join(found.compared)}", ""]
@@ -74,3 +76,13 @@ def diff_text(found: Comparison) -> str:
     if found.skipped:
         lines.append(f"not compared, as only one side has it: {', '.join(found.skipped)}")
     return "\n".join(lines).rstrip()
+
+
+def _values(found: ChangedName) -> str:
+    """Both values, in short: of a list of paths what was added and removed, of digests the beginning."""
+    before, after = (value.split(":") if value.startswith("/") else [] for value in (found.before, found.after))
+    gone = [f"-{path}" for path in before if path not in after]
+    new = [f"+{path}" for path in after if path not in before]
+    if before and after and (gone or new):
+        return " ".join([*gone, *new])
+    return re.sub(_DIGEST, r"\1", " → ".join(filter(None, (found.before, found.after))))

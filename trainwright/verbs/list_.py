@@ -177,11 +177,11 @@ _SPARE = ("options", "base", "unpinned", "needs", "python")  # left out in this 
 
 
 def components_text(document: ComponentsDocument) -> str:
-    """A line per component. The provider ``base`` is left out, as it cannot be chosen."""
-    rows = [("component", "providers", "what it is")]
+    """What each component is, and below it its providers; ``base`` is left out, as it cannot be chosen."""
+    rows = [("component", "what it is, and its providers")]
     for row in document.components:
         providers = [f"{name} {_versions(has)}".strip() for name, has in row.providers.items() if name != "base"]
-        rows.append((row.name, ", ".join(providers), row.summary))
+        rows += [(row.name, row.summary), ("", ", ".join(providers))]
     return table(rows)
 
 

@@ -70,6 +70,19 @@ def test_bytes_are_shown_in_each_form():
     assert ">-2.0 MB<" in image_page(report_of(full_record(), found))
 
 
+def test_long_values_are_short_in_a_terminal():
+    sides = ("/opt/venv/bin:/usr/bin", "a" * 64), ("/opt/venv/bin:/opt/mpi/bin", "b" * 64)
+    before, after = (
+        Contents(name="x", parts={"environment": {"PATH": path, "HOME": "/root"}, "labels": {"plan": plan}})
+        for path, plan in sides
+    )
+    text = diff_text(compare(before, after))
+    assert "~  PATH  -/usr/bin +/opt/mpi/bin\n" in text
+    assert f"~  plan  {'a' * 12} → {'b' * 12}" in text
+    moved = Contents(name="x", parts={"environment": {"PATH": "/usr/bin:/opt/venv/bin", "HOME": "/root"}})
+    assert "/opt/venv/bin:/usr/bin → /usr/bin:/opt/venv/bin" in diff_text(compare(before, moved))
+
+
 def test_two_images():
     before, after = full_record(OTHER), full_record(changed="nccl")
     probe = dict(after.probe)

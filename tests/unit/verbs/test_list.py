@@ -85,6 +85,13 @@ def test_proven_lines():
     assert kept.lines == (proven,)
 
 
+def test_a_component_is_told_before_its_providers():
+    lines = call("list", "--components").stdout.splitlines()
+    summary = next(number for number, line in enumerate(lines) if line.startswith("nccl "))
+    assert "NVIDIA's collective communication library" in lines[summary]
+    assert lines[summary + 1].startswith("   ") and "wheel" in lines[summary + 1]
+
+
 def test_a_value_that_no_line_has_is_named():
     done = call("list", "--python", "3.19")
     assert done.returncode == 2
@@ -135,4 +142,4 @@ def test_the_flags_and_the_columns_are_called_the_same():
     text = lines_text(document((row,)), width=None).splitlines()
     assert dict(zip(text[0].split(), text[1].split(), strict=False))["base"] == "nvidia"
     refused = call("list", "--base", "dbian").stderr
-    assert "no image line with base dbian. Did you mean debian" in refused
+    assert "--base dbian: no image line has it. Did you mean debian" in refused
