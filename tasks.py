@@ -204,7 +204,7 @@ def refresh_dlc(flags: RefreshDlcFlags) -> None:
 
 
 OWN: dict[str, Verb[Any]] = {
-    each.name.replace("_", "-"): each
+    each.name: each
     for each in (test, generate, new_line, new_component, lock_lines, refresh_instances, refresh_dlc, suites, archives)
 }
 SHELF = Shelf((*FAMILIES, Family("Maintainers", tuple(OWN))), lambda name: OWN.get(name) or find(name))

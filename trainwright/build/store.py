@@ -153,7 +153,7 @@ def find_record(image: str) -> BuildRecord:
             return record
     known = [tag for record in records for tag in record.tags]
     raise RequestError(
-        f"{image or 'no image is named'}: no image that was built here. {did_you_mean(image, known)}".strip(),
+        f"{image}: no image that was built here. {did_you_mean(image, known)}",
         remedy="./invoke list --built shows the images that were built here.",
     )
 
@@ -171,9 +171,9 @@ def built_record(image: str, engine: Engine) -> BuildRecord:
     found = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", image], env=engine.cli_env)
     built = all_records()
     known = [tag for record in built for tag in record.tags]
-    if not image or not found.ok:
+    if not found.ok:
         raise RequestError(
-            f"--image {image or '(none)'}: the engine has no such image. {did_you_mean(image, known)}".strip(),
+            f"--image {image}: the engine has no such image. {did_you_mean(image, known)}",
             remedy="./invoke list --built shows the images that were built here.",
         )
     record = load(found.stdout.strip())

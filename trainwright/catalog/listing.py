@@ -206,9 +206,9 @@ def filtered(document: ListDocument, holds: Mapping[str, str]) -> ListDocument:
         known = {each for row in rows for each in _values(row, key)}
         rows = tuple(row for row in rows if value in _values(row, key))
         if not rows:
-            raise RequestError(
-                f"no image line with {key} {value}. {did_you_mean(value, known)}", remedy="./invoke list"
-            )
+            flag = "--proven" if key == "proof" else f"--{key} {value}"
+            remedy = "./invoke list --components" if key == "with" else "./invoke list"
+            raise RequestError(f"{flag}: no image line has it. {did_you_mean(value, known)}", remedy=remedy)
     return document.replace(lines=rows)
 
 

@@ -60,7 +60,7 @@ class SiteFlag(Words):
 
 
 class Verb(Generic[W]):
-    """A function over a record, under its name; :mod:`trainwright.cli.tasks` makes a task of invoke of it.
+    """A function over a record, under the name that is typed; :mod:`trainwright.cli.tasks` makes invoke's task of it.
 
     Args:
         function: does the work; its only parameter is annotated with the record.
@@ -68,7 +68,7 @@ class Verb(Generic[W]):
 
     def __init__(self, function: Callable[[W], None]) -> None:
         self.function = function
-        self.name = function.__name__.rstrip("_")
+        self.name = function.__name__.rstrip("_").replace("_", "-")
         self.__doc__ = function.__doc__
 
     @property

@@ -37,6 +37,7 @@ _WHY = {
 _GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every image: leave the flag out."}
 # What people mean by a flag without its value.
 _MEANT = {("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own"}
+_REQUEST = r"[a-z-]+:[a-z0-9.-]+"  # pytorch:cu124 where a verb should be
 # Flags whose value may be a document, or a variable of any text.
 _SEVERAL_LINES = {"distribution", "hyperparameters", "instance-groups", "env"}
 # Every whole number among the flags is a count, and no verb takes more than nine digits of one.
@@ -119,7 +120,7 @@ def check_command_line(words: Sequence[str], contexts: Sequence[ParserContext], 
             value = argument.value
             if argument.positional and value.startswith("-") and value != "-":
                 raise _no_flag(value, verb)
-            _check_value(_flag(argument), argument, kinds[verb.name, argument.names[0]])
+            _check_value(_flag(argument), argument, kinds[verb.name, argument.names[0]], verb)
 
 
 Kinds = Mapping[tuple[str | None, str], Any]
@@ -155,7 +156,9 @@ def _verb(word: str, verbs: Mapping[str, ParserContext]) -> ParserContext:
     if word.startswith("-"):
         example = "For example: ./invoke plan --framework pytorch"
         raise RequestError(f"{word.partition('=')[0]}: a verb comes first", remedy=example)
-    near = nearest(word, verbs)
+    if fits(_REQUEST, word):
+        raise RequestError(f"{word}: a verb comes first", remedy=f"./invoke plan {word}   or   ./invoke build {word}")
+    near = nearest(word.replace("_", "-"), verbs)
     offer = f" Did you mean {' or '.join(near)}?" if near else ""
     raise RequestError(f"no verb {word!r}.{offer}", remedy="./invoke help all shows every verb.")
 
@@ -207,12 +210,16 @@ def _check_pairs(verb: ParserContext, words: Sequence[str]) -> None:
                 )
 
 
-def _check_value(flag: str, argument: Argument, kind: Any) -> None:
+def _check_value(flag: str, argument: Argument, kind: Any, verb: ParserContext | None = None) -> None:
     values = argument.value if isinstance(argument.value, list) else [argument.value]
     texts = [value for value in values if isinstance(value, str)]
     if kind is not list and len(texts) > 1:
-        whole = flag == "--request" and re.fullmatch(r"cu?[0-9.]+|cpu|[0-9.]+", texts[1])
-        remedy = f"In one word: {':'.join(texts[:2])}" if whole else "Give it once: a verb takes one at a time."
+        remedy = "Give it once: a verb takes one at a time."
+        if flag == "--request" and re.fullmatch(r"cu?[0-9.]+|cpu|[0-9.]+", texts[1]):
+            remedy = f"In one word: {':'.join(texts[:2])}"
+        elif flag == "--request" and verb is not None and "--component" in verb.flags:
+            name, request = sorted(texts[:2], key=lambda text: ":" in text)
+            remedy = f"./invoke {verb.name} {request} --component {name}"
         raise RequestError(f"{flag} is given twice: {texts[0]} and {texts[1]}", remedy=remedy)
     for text in texts:
         if not text:
@@ -242,9 +249,13 @@ def _explained(
         return RequestError(f"{verb.name}: {wrong}", remedy=_see(verb))
     if unknown in verbs:
         return RequestError(f"{verb.name} and {unknown}: one verb at a time")
-    if not unknown.startswith("-"):
-        return RequestError(f"{verb.name}: unexpected word {unknown!r}; a flag begins with --", remedy=_see(verb))
-    return _no_flag(unknown, verb)
+    if unknown.startswith("-"):
+        return _no_flag(unknown, verb)
+    message, remedy = f"{verb.name}: unexpected word {unknown!r}; a flag begins with --", _see(verb)
+    if any(isinstance(each, RestWords) for each in _arguments(verb)):
+        message = f"{verb.name}: the command {unknown!r} goes behind --"
+        remedy = f"./invoke {verb.name} -- {unknown} ...   ({remedy[:-1]})"
+    return RequestError(message, remedy=remedy)
 
 
 def _no_flag(word: str, verb: ParserContext) -> RequestError:

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from trainwright.core.masking import mask, masked
 from trainwright.core.text import for_people
 
+_LISTED = 400  # characters of known names; nobody reads more
+
 
 class Failure(Exception):
     """A failure that a user can act on.
@@ -27,7 +29,7 @@ class Failure(Exception):
     kind: ClassVar[str] = "failure"
 
     def __init__(self, message: str, *, remedy: str = "", **details: Any) -> None:
-        self.message = for_people(mask(message))
+        self.message = for_people(mask(message)).rstrip()
         super().__init__(self.message)
         self.remedy = mask(remedy)
         self.details: Mapping[str, Any] = masked(details)
@@ -140,9 +142,10 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence with the nearest known names, or with all if none is near."""
+    """A sentence with the nearest known names, or with all if none is near and they are few enough to be read."""
     names = sorted(set(known))
     near = nearest(word, names)
     if near:
         return f"Did you mean {' or '.join(near)}?"
-    return f"Known: {', '.join(names)}." if names else ""
+    listed = ", ".join(names)
+    return f"Known: {listed}." if 0 < len(listed) <= _LISTED else ""

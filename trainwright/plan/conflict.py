@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import ImageLine, Line, version_key
+from trainwright.catalog.image_line import ImageLine, Line, cuda_tag, version_key
 from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
@@ -189,7 +189,8 @@ def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft])
             return "; ".join(known)
         held = [d.line.components.get(name) or d.line.options.get(name) for d in drafts]
         return f"their locks hold {', '.join(dict.fromkeys(has.version for has in held if has))}"
-    return f"lines have {', '.join(dict.fromkeys(_own(f'{flag} {value}', d) for d in drafts))}"
+    held = {_own(f"{flag} {value}", d) for d in drafts}
+    return f"lines have {', '.join(sorted(held, key=lambda text: (version_key(text.lstrip('cu')), text)))}"
 
 
 def _own(word: str, draft: Draft) -> str:
@@ -258,6 +259,8 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
     if request.cuda is not None and request.cuda != line.cuda:
         wanted, has = version_key(request.cuda), version_key(line.cuda)
         apart = abs((wanted[0] * 10 + wanted[1]) - (has[0] * 10 + has[1])) if wanted and has else 1000.0
+        if line.cuda_tag.startswith(cuda_tag(request.cuda)):  # cu12 means one of cu121, cu124, ...
+            apart = 0.0
     if request.version is not None:
         wanted, has = version_key(request.version), version_key(line.version)
         # The first number that differs is the distance; 1.10 is no nearer to 2.5 than 1.12 is.

@@ -173,7 +173,7 @@ def parse_cuda(text: str) -> str:
     if match is None:
         raise RequestError(
             f"--cuda {text}: not a CUDA version",
-            remedy="Write --cuda cu124, --cuda 12.4 or --cuda cpu; ./invoke list shows all versions.",
+            remedy="Write both numbers, --cuda cu124 or --cuda 12.4, or --cuda cpu; ./invoke list shows all versions.",
         )
     major, minor = [group for group in match.groups() if group is not None]
     return f"{major}.{minor}"

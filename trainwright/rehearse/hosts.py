@@ -65,9 +65,9 @@ def inspect_image(engine: Engine, reference: str, identity: str) -> JobImage:
     """
     client = engine.client.path
     found = run([client, "image", "inspect", reference], env=engine.cli_env, timeout=SECONDS)
-    if not reference or not found.ok:
+    if not found.ok:
         raise RequestError(
-            f"--image {reference or '(none)'}: the engine has no such image",
+            f"--image {reference}: the engine has no such image",
             remedy="./invoke list --built shows the images that were built here.",
         )
     inspected: dict[str, Any] = json.loads(found.stdout)[0]

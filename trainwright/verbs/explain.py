@@ -24,7 +24,7 @@ class ExplainFlags(RequestFlags):
     examples: ClassVar[tuple[str, ...]] = (
         "explain pytorch:cu124",
         "explain pytorch:cu124 --component nccl",
-        "explain nccl --all",
+        "explain nccl --framework pytorch --cuda cu124 --all",
         "explain --framework tensorflow --cuda cpu --json",
     )
 

@@ -80,11 +80,8 @@ def _spelt(request: Request, words: RequestFlags | RequestPlaces) -> str:
 def image_in_hand() -> str:
     """The id of the image that a command is about if it names none: the project's, else the newest that was built here.
 
-    Returns:
-        Nothing if no image was built here, and there is no project.
-
     Raises:
-        RequestError: the project's image is not built.
+        RequestError: the project's image is not built, or no image at all was built here.
     """
     from trainwright.build.store import all_records
     from trainwright.plan.project import read_project
@@ -96,7 +93,8 @@ def image_in_hand() -> str:
         if not records:
             raise RequestError("the image of trainwright.toml is not built", remedy="./invoke build")
     if not records:
-        return ""
+        remedy = "./invoke build pytorch:cpu --smoke makes one in a few minutes."
+        raise RequestError("no image is named, and none was built here yet", remedy=remedy)
     say(f"image {records[0].tags[0]} ({records[0].image_id[7:19]})")
     return records[0].image_id
 

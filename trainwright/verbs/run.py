@@ -69,8 +69,6 @@ def start(flags: ContainerFlags, command: Sequence[str]) -> None:
 
     environment = pairs_of("--env", flags.environment)
     image = flags.image or image_in_hand()
-    if not image:
-        raise RequestError("no image was built here yet", remedy="./invoke build makes one; --image names another.")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     engine = connect(say=say)
     code = enter(engine, image, command, Path.cwd(), environment=environment, network=flags.network, terminal=terminal)

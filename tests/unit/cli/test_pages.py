@@ -141,6 +141,7 @@ def test_the_checkout_shows_what_maintainers_run_apart() -> None:
         [sys.executable, "tasks.py", "lock-lines", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "only lines of this framework" in helped.stdout
+    assert helped.stdout.startswith("Usage: ./invoke lock-lines ")
 
 
 def test_an_installed_program_says_its_own_name() -> None:

@@ -55,6 +55,33 @@ def test_flag_without_value(entry):
     assert "--cuda" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("pytorch:cu124", "./invoke plan pytorch:cu124"),
+        ("lock_line", "Did you mean lock?"),
+        ("explain nccl pytorch:cu124", "./invoke explain pytorch:cu124 --component nccl"),
+        ("explain pytorch:cu124 nccl", "./invoke explain pytorch:cu124 --component nccl"),
+        ("plan pytorch cu124", "In one word: pytorch:cu124"),
+        ("run python train.py", "./invoke run -- python"),
+        ("list --with foo", "error: --with foo: no image line has it."),
+        ("smoke", "no image is named, and none was built here yet\n./invoke build"),
+        ("report", "no image is named, and none was built here yet\n./invoke build"),
+    ],
+)
+def test_a_mistake_is_answered_by_what_to_type(tmp_path, words, says):
+    done = call(*words.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_names_that_are_too_many_to_read_are_not_listed(tmp_path):
+    done = call("build", "--images", "qqq", cwd=tmp_path)
+    assert done.returncode == 2
+    assert max(map(len, done.stderr.splitlines())) < 120
+    assert not any(line.endswith(" ") for line in done.stderr.splitlines())
+
+
 @pytest.mark.parametrize("words", [["--list"], ["--help", "build"], ["build", "--help"], ["--version"]])
 def test_help_is_not_an_error(entry, words):
     done = script(entry, *words)

@@ -17,6 +17,7 @@ from tests.support.catalogs import debian_lines
 from tests.support.conflicts import CATALOG, assert_offers_resolve, conflict_of, constraints, plan_of
 from tests.support.examples import some
 from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import Conflict, Failure, RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.conflict import smallest
@@ -301,6 +302,22 @@ def test_evidence_counts_the_lines_or_says_what_there_is_instead():
     what, _, there = evidence["--cuda cu113"].partition("; lines have ")
     assert what == "no image line has it"
     assert set(there.split(", ")) == {"cpu" if each == "cpu" else f"cu{each.replace('.', '')}" for each in cuda}
+
+
+def test_the_beginning_of_a_cuda_version_is_answered_by_a_line_that_goes_on_from_it():
+    for begun in ("cu11", "cu12", "cu13"):
+        offers = [offer["command"] for offer in conflict_of(cuda=begun).details["offers"]]
+        assert f"--cuda {begun}" in offers[0]
+
+
+def test_what_lines_have_is_in_order():
+    (row,) = [
+        row
+        for row in conflict_of(version="99", catalog=load_catalog()).details["rows"]
+        if row["constraint"] == "--version 99"
+    ]
+    versions = row["evidence"].rpartition("lines have ")[2].split(", ")
+    assert versions == sorted(versions, key=version_key)
 
 
 def test_fewer_than_three_offers_are_whole_offers():

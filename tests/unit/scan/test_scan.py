@@ -316,7 +316,7 @@ def test_a_site_names_database_and_allowances(tmp_path):
         (("scan", "pytorch/*", "--database", "osv"), "image lines; name a single one"),
         (("scan", "trainwright/pytorch:gone", "--database", "osv"), "no image that was built here"),
         (("scan", "gone.cdx.json", "--database", "osv"), "no such file"),
-        (("scan", "--database", "osv"), "no image is named"),
+        (("scan", "--database", "osv"), "no image is named, and none was built"),
         (("scan", "123456789012.dkr.ecr.us-west-2.amazonaws.com/x:tag", "--database", "osv"), "not named by digest"),
     ],
 )
