@@ -68,7 +68,12 @@ const found = {
   across: document.documentElement.scrollWidth,
   sizes: [...new Set(all("body *").filter(seen).map((e) => getComputedStyle(e).fontSize))],
   pwned: typeof pwned,
+  cut: all(".scroll").filter((e) => seen(e) && e.scrollWidth > e.clientWidth + 1).map((e) => e.innerText.slice(0, 60)),
+  squeezed: all("#against td code").filter((e) => seen(e) && e.innerText.length < 30 && e.getClientRects().length > 2)
+    .map((e) => e.innerText),
 };
+const labels = all(".axis .track span").filter(seen).map((e) => e.getBoundingClientRect());
+found.collide = labels.filter((own, n) => n && own.left < labels[n - 1].right).length;
 const search = document.querySelector("[data-search]");
 if (search) {
   const rows = () => all("#parts tbody tr").filter((row) => !row.hidden);
@@ -182,6 +187,9 @@ def check_looks(found: dict[str, Any], *, width: int, dark: bool) -> None:
     assert found["dark"] is dark
     assert found["faint"] == [], "text with too little contrast (WCAG 2: 4.5 to 1)"
     assert set(found["sizes"]) <= SCALE
+    assert found["cut"] == [], "a table is wider than its place, so its last columns are out of sight"
+    assert found["squeezed"] == [], "a short name on three lines"
+    assert found["collide"] == 0, "labels of an axis on top of each other"
     assert found["wrong"] == []
     assert found["pwned"] == "undefined"
 

@@ -61,6 +61,14 @@ class Comparison(Document):
         default=(), description="of images, unpacked bytes by component, the largest change first"
     )
 
+    @property
+    def parts(self) -> dict[str, list[ChangedName]]:
+        """The changes by part, in their order."""
+        found: dict[str, list[ChangedName]] = {}
+        for change in self.changes:
+            found.setdefault(change.part, []).append(change)
+        return found
+
 
 class FoundFact(Document):
     """An expectation of the plan, and what the probe found in the image."""

@@ -55,8 +55,7 @@ def diff(flags: DiffFlags) -> None:
 def diff_text(found: Comparison) -> str:
     """What changed, by part, and what a pull costs."""
     lines: list[str] = []
-    for part in dict.fromkeys(each.part for each in found.changes):
-        own = [each for each in found.changes if each.part == part]
+    for part, own in found.parts.items():
         rows = [(_SIGNS[c.state], c.name, _values(c)) for c in own]
         lines += [f"{part}: {len(own)} of {found.compared[part]}", table(rows, indent="  "), ""]
     if not found.changes:
