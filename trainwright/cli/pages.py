@@ -24,6 +24,15 @@ LAST = ("After the build", OTHER, "Where it comes from", "Output")  # headings a
 _WIDEST = 100  # columns; a longer line is hard to read
 _LEFT = 30  # columns of a flag with its metavar
 _OFFERED = 12  # values; help does not list more
+# What flags of a name take, where that name says nothing of it and the field says nothing else.
+_TAKES = {
+    **dict.fromkeys(("baseline", "job", "output", "entry_point"), "FILE"),
+    **dict.fromkeys(("distribution", "hyperparameters"), "JSON"),
+    **dict.fromkeys(("fail_on", "scan_fail_on"), "LEVEL"),
+    **dict.fromkeys(("instance_count", "jobs", "sample", "seed"), "N"),
+    **{"against": "OTHER", "component": "NAME", "env": "NAME=VALUE", "explain": "CODE", "findings": "FORMAT"},
+    **{"for": "PLACE", "import": "PATH", "input": "NAME=S3", "progress": "KIND", "with": "NAME"},
+}
 # What is typed first; tests run both.
 FIRST = (
     ("plan pytorch:cu124", "what the image will contain"),
@@ -98,7 +107,7 @@ def of_verb(verb: Verb[Any]) -> str:
     usage = f"Usage: ./invoke {verb.name}{_positional(record)} [--flags]{after}"
     lines = [usage, "", *_wrapped(inspect.getdoc(verb) or "", "")]
     if record.examples:
-        lines += ["", _title("Examples"), *(f"  ./invoke {line}" for line in record.examples)]
+        lines += ["", _title("Examples"), *map(_command, record.examples)]
     groups: dict[str, list[tuple[str, str]]] = {}
     for field in fields(record):
         told = record.described[field.name]
@@ -108,9 +117,16 @@ def of_verb(verb: Verb[Any]) -> str:
     return "\n".join(lines)
 
 
+def _command(line: str) -> str:
+    """An example as it can be copied: a long one goes on in a further line, before a flag."""
+    first, width = f"  ./invoke {line}", min(shutil.get_terminal_size().columns, _WIDEST)
+    place = first.rfind(" --", 0, width - 2)
+    return first if len(first) <= width or place < 0 else f"{first[:place]} \\\n     {first[place:]}"
+
+
 def metavar(field: FieldInfo, told: Described) -> str:
-    """What stands for a flag's value: the last word of the flag's name, unless its field says something better."""
-    return told.metavar or field.encode_name.rpartition("_")[2].upper()
+    """What stands for a flag's value: what its field or its name says, else the last word of the name."""
+    return told.metavar or _TAKES.get(field.encode_name) or field.encode_name.rpartition("_")[2].upper()
 
 
 def _positional(record: type[Words]) -> str:
@@ -130,6 +146,8 @@ def _left(record: type[Words], field: FieldInfo, told: Described) -> str:
         return metavar(field, told)
     if field.name == record.rest:
         return f"-- {metavar(field, told)}…"
+    if field.name == record.bare:
+        return f"[{flag}] {metavar(field, told)}"
     return flag if kind_of(field.type) is bool else f"{flag} {metavar(field, told)}"
 
 

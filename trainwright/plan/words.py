@@ -16,7 +16,7 @@ class RequestWords(Words):
     short: str | None = Field(
         default=None,
         alias="request",
-        description="the same in one word: pytorch:cu124, pytorch:2.6.0-cu124-py311",
+        description="framework, version, CUDA and Python in one word: pytorch:cu124, pytorch:2.6.0-cu124-py311",
         values="requests",
     )
     framework: str | None = Field(default=None, description="name of a framework", values="frameworks")

@@ -43,7 +43,7 @@ class RehearsalWords(Words):
     )
     distribution: str | None = Field(
         default=None,
-        description="the estimator's distribution: a JSON file, JSON, mpi or torch_distributed",
+        description="the estimator's distribution: a JSON file, JSON, or a name",
         heading="The cluster",
         metavar="JSON",
         values="distributions",

@@ -37,7 +37,7 @@ def shown(page: str) -> dict[str, str]:
     found: dict[str, str] = {}
     flag = ""
     for line in page.splitlines():
-        if match := re.fullmatch(r"  (--[a-z-]+)(?: \S+)?(?:  +(.*))?", line):
+        if match := re.fullmatch(r"  \[?(--[a-z-]+)\]?(?: \S+)?(?:  +(.*))?", line):
             flag = match[1]
             found[flag] = match[2] or ""
         elif line.startswith("     ") and flag:
@@ -55,6 +55,13 @@ def test_every_flag_of_every_verb_has_its_text_in_the_real_output(name: str) -> 
     assert set(texts) == {*flags_of(name)} - rest
     assert all(len(text) > 10 for text in texts.values()), texts
     assert done.returncode == 0 and not done.stderr
+
+
+def test_what_stands_for_a_value_says_what_it_is() -> None:
+    page = call("help", "estimator").stdout
+    for shown_flag in ("--job FILE", "--env NAME=VALUE", "--hyperparameters JSON", "--instance-count N", "--spot "):
+        assert f"  {shown_flag}" in page
+    assert "  [--request] REQUEST " in call("help", "plan").stdout  # the flag may be left out
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,9 @@ def test_every_verb_has_three_examples_that_can_be_typed(name: str) -> None:
     for line in examples:
         assert line.split()[0] == name
         typed(shlex.split(line))
-        assert f"\n  ./invoke {line}\n" in call("help", name).stdout
+        page = call("help", name).stdout
+        assert f"\n  ./invoke {line}\n" in page.replace(" \\\n     ", "")
+        assert all(len(each) <= 80 or ".amazonaws.com" in each for each in page.splitlines())
 
 
 def test_the_front_page_says_what_this_is_and_what_to_type_first() -> None:
