@@ -61,10 +61,11 @@ def list_(flags: ListFlags) -> None:
     Lines past their support are left out, unless a flag asks for some; --json has all of them.
     """
     use_catalog(flags.catalog)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if flags.built:
         from trainwright.build import store
 
-        emit(store.built(), built_text, as_json=flags.json_)
+        emit(store.built(), partial(built_text, width=width), as_json=flags.json_)
         return
     from trainwright.catalog import listing
     from trainwright.catalog.catalog import open_catalog
@@ -88,7 +89,6 @@ def list_(flags: ListFlags) -> None:
     document = listing.lines(catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare)
     document = listing.filtered(document, holds)
     every = flags.all_ or bool(tag or holds)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     emit(document, partial(lines_text, every=every, width=width), as_json=flags.json_)
 
 
@@ -185,8 +185,13 @@ def components_text(document: ComponentsDocument) -> str:
     return table(rows)
 
 
-def built_text(document: BuiltDocument) -> str:
-    """A line per image that was built here."""
+def built_text(document: BuiltDocument, *, width: int | None = None) -> str:
+    """A line per image that was built here; on a terminal that is too narrow for it, its tag has a line of its own.
+
+    Args:
+        document: the images.
+        width: of the terminal; None is any width.
+    """
     if not document.images:
         return "No image was built here yet. ./invoke build --framework pytorch --cuda cpu makes one in about a minute."
     rows = [("image", "size", "build", "smoke", "built", "tag")]
@@ -201,7 +206,11 @@ def built_text(document: BuiltDocument) -> str:
         )
         for row in document.images
     ]
-    return table(rows)
+    whole = table(rows)
+    if width is None or max(map(len, whole.splitlines())) <= width:
+        return whole
+    facts = table([row[:-1] for row in rows], indent="  ").splitlines()
+    return "\n".join(line for row, fact in zip(rows, facts, strict=True) for line in (row[-1], fact))
 
 
 def _versions(versions: Sequence[str]) -> str:

@@ -8,12 +8,13 @@ from functools import cache
 import pytest
 
 from tests.support.in_process import call
+from trainwright.build.store import BuiltDocument, BuiltRow
 from trainwright.catalog import listing
 from trainwright.catalog.catalog import open_catalog
 from trainwright.catalog.image_line import version_key
 from trainwright.catalog.listing import CURRENT, LineRow
 from trainwright.core.errors import RequestError
-from trainwright.verbs.list_ import lines_text
+from trainwright.verbs.list_ import built_text, lines_text
 
 
 @cache
@@ -83,6 +84,20 @@ def test_proven_lines():
     proven = first.replace(proof=first.proof.replace(state="proven", date="2026-11-21"))
     kept = listing.filtered(document((proven, *never[1:])), {"proof": "proven"})
     assert kept.lines == (proven,)
+
+
+def test_a_long_tag_has_a_line_of_its_own_on_a_narrow_terminal():
+    tag = "trainwright/pytorch:2.13.0-cpu-py311-debian12-compiler"
+    image = BuiltRow(
+        image_id=f"sha256:{'ab' * 32}", tags=(tag,), plan="ab", size_bytes=10**9, seconds=113.0, smoke="passed",
+        built_at="2026-11-27T10:50:00+00:00", record="record.json",
+    )  # fmt: skip
+    built = BuiltDocument(schema="trainwright/built/1", images=(image,))
+    narrow = built_text(built, width=80).splitlines()
+    assert tag in narrow and max(map(len, narrow)) <= 80
+    for width in (120, None):
+        _, row = built_text(built, width=width).splitlines()
+        assert row.endswith(f"  {tag}") and "1.00 GB" in row
 
 
 def test_a_component_is_told_before_its_providers():
