@@ -37,6 +37,17 @@ _WHY = {
 _GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every image: leave the flag out."}
 # What people mean by a flag without its value.
 _MEANT = {("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own"}
+# What other programs, or other words for the same, would call a verb.
+CALLED = {
+    **dict.fromkeys(("inspect", "show", "info", "history", "compare"), "report"),
+    **dict.fromkeys(("images", "ls", "ps"), "list --built"),
+    **dict.fromkeys(("catalog", "components", "search"), "list"),
+    **dict.fromkeys(("exec", "bash", "sh"), "shell"),
+    **dict.fromkeys(("hold", "release", "rollback", "move", "advance"), "tags"),
+    **{"dockerfile": "render", "devcontainer": "render --devcontainer", "compose": "render --compose"},
+    **{"bake": "pipeline --format bake", "export": "lock --export", "test": "smoke", "check": "preflight"},
+    **{"why": "explain", "resolve": "plan", "train": "rehearse", "login": "push", "clean": "gc", "prune": "gc"},
+}
 _REQUEST = r"[a-z-]+:[a-z0-9.-]+"  # pytorch:cu124 where a verb should be
 # Flags whose value may be a document, or a variable of any text.
 _SEVERAL_LINES = {"distribution", "hyperparameters", "instance-groups", "env"}
@@ -158,7 +169,7 @@ def _verb(word: str, verbs: Mapping[str, ParserContext]) -> ParserContext:
         raise RequestError(f"{word.partition('=')[0]}: a verb comes first", remedy=example)
     if fits(_REQUEST, word):
         raise RequestError(f"{word}: a verb comes first", remedy=f"./invoke plan {word}   or   ./invoke build {word}")
-    near = nearest(word.replace("_", "-"), verbs)
+    near = [CALLED[word]] if word in CALLED else nearest(word.replace("_", "-"), verbs)
     offer = f" Did you mean {' or '.join(near)}?" if near else ""
     raise RequestError(f"no verb {word!r}.{offer}", remedy="./invoke help all shows every verb.")
 

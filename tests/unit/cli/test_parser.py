@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_lines import typed
 from tests.support.in_process import call
 from trainwright.cli.flags import JsonFlag, verb
+from trainwright.cli.parser import CALLED
 from trainwright.cli.tasks import VerbTask
+from trainwright.verbs.find import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,6 +62,9 @@ def test_flag_without_value(entry):
     ("words", "says"),
     [
         ("pytorch:cu124", "./invoke plan pytorch:cu124"),
+        ("inspect", "Did you mean report?"),
+        ("images", "Did you mean list --built?"),
+        ("rollback TAG", "Did you mean tags?"),
         ("lock_line", "Did you mean lock?"),
         ("explain nccl pytorch:cu124", "./invoke explain pytorch:cu124 --component nccl"),
         ("explain pytorch:cu124 nccl", "./invoke explain pytorch:cu124 --component nccl"),
@@ -73,6 +79,12 @@ def test_a_mistake_is_answered_by_what_to_type(tmp_path, words, says):
     done = call(*words.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert says in done.stderr
+
+
+def test_other_words_for_a_verb_are_no_verbs_and_mean_one():
+    assert not set(CALLED) & set(NAMES)
+    for meant in CALLED.values():
+        typed(meant.split() + ["DAY"] * meant.endswith("--export"))
 
 
 def test_names_that_are_too_many_to_read_are_not_listed(tmp_path):
