@@ -61,6 +61,7 @@ const faint = (element) => {
   return (lights[0] + 0.05) / (lights[1] + 0.05) < 4.5;
 };
 const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+for (const each of all("details")) each.open = true;
 const found = {
   faint: all("body *").filter((e) => seen(e) && written(e) && faint(e)).map((e) => e.textContent.slice(0, 60)),
   dark: light(getComputedStyle(document.body).backgroundColor) < 0.2,
@@ -210,6 +211,16 @@ def test_the_page_of_an_image(browser, image, tmp_path, width, dark):
         assert pane["tiles"] > 5
         assert pane["outside"] == 0
         assert pane["wide"] == pytest.approx(1120 if width > 1184 else width - 32, abs=1)
+
+
+@pytest.mark.parametrize("seconds", [94, 104, 179, 659, 3500])
+def test_labels_of_a_build_of_any_length_are_apart(browser, tmp_path, seconds):
+    record = full_record()
+    assert record.timeline is not None
+    first, *_ = record.timeline.steps
+    long = record.timeline.replace(steps=(first.replace(start=0.0, seconds=float(seconds)),))
+    page = image_page(report_of(record.replace(timeline=long)))
+    check_looks(looked_at(page, browser, tmp_path, width=390), width=390, dark=False)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
