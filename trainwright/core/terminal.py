@@ -29,16 +29,19 @@ def styled(text: str, style: Style, stream: TextIO) -> str:
 
 
 # What follows is compiled only for a terminal.
-# A word that says how something went: at the beginning of a line, or before the code of a finding.
+# A word that says how something went or stands, at the beginning of a line, before the code of a finding or in a column
+# of a table; and the signs of what changed.
 _SAID = (
-    r"^( *)(ok|passed|error|warning|failed|skipped)(?=:|  | [a-z ]+:)"
+    r"^( *)(ok|passed|error|warning|failed|skipped|note)(?=:|  | [a-z ]+:)"
     r"|(?<=: )(error|warning|note)(?= TW\d)"
+    r"|(?<=  )(supported|unmaintained|end-of-support|unreleased|passed|failed|not run)(?=  )"
+    r"|^(  [+~-])(?=  )"
 )
 _SHADES: dict[str, Style] = {
-    **dict.fromkeys(("ok", "passed"), "good"),
-    **dict.fromkeys(("warning", "skipped"), "notice"),
-    **dict.fromkeys(("error", "failed"), "bad"),
-    "note": "dim",
+    **dict.fromkeys(("ok", "passed", "supported", "  +"), "good"),
+    **dict.fromkeys(("warning", "skipped", "unmaintained", "not run", "  ~"), "notice"),
+    **dict.fromkeys(("error", "failed", "  -"), "bad"),
+    **dict.fromkeys(("note", "end-of-support", "unreleased"), "dim"),
 }
 # Lines that are copied to a command line, or quoted from a log, stay whole.
 _PROGRAMS = r"\./invoke|trainwright|docker|aws|apt-get|sudo|pip|git|rm|kill|export|[A-Z_]+=\S+"
@@ -79,5 +82,5 @@ def _wrapped(line: str, width: int) -> Iterator[str]:
 
 
 def _shaded(said: re.Match[str]) -> str:
-    indent, word = said[1] or "", said[2] or said[3]
+    indent, word = said[1] or "", next(filter(None, said.groups()[1:]))
     return f"{indent}\x1b[{_CODES[_SHADES[word]]}m{word}\x1b[0m"

@@ -32,7 +32,7 @@ def lines(text: str, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_line_goes_on_below_its_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
     note = "note  torch.compile needs a C++ compiler, which the image does not have"
     assert lines(note, 40, monkeypatch) == [
-        "note  torch.compile needs a C++",
+        "\x1b[2mnote\x1b[0m  torch.compile needs a C++",
         "      compiler, which the image does not",
         "      have",
     ]
@@ -70,6 +70,12 @@ def test_what_is_copied_or_quoted_stays_on_one_line(line: str, monkeypatch: pyte
         ("warning aws: none", "\x1b[33mwarning\x1b[0m aws: none"),
         ("passed  exit codes  0 on every host", "\x1b[32mpassed\x1b[0m  exit codes  0 on every host"),
         ("a.py:4: error TW142: lost", "a.py:4: \x1b[1;31merror\x1b[0m TW142: lost"),
+        ("  cu124  2.6.0  unmaintained  -", "  cu124  2.6.0  \x1b[33munmaintained\x1b[0m  -"),
+        ("cpu  2.13.0  supported  2026-11-25", "cpu  2.13.0  \x1b[32msupported\x1b[0m  2026-11-25"),
+        ("ab12  1 GB  2 s  not run  2026", "ab12  1 GB  2 s  \x1b[33mnot run\x1b[0m  2026"),
+        ("  +  wrapt  2.5.2", "\x1b[32m  +\x1b[0m  wrapt  2.5.2"),
+        ("  -  torch  2.6.0", "\x1b[1;31m  -\x1b[0m  torch  2.6.0"),
+        ("it is supported by upstream", "it is supported by upstream"),
         ("failed jobs are listed", "failed jobs are listed"),
         ("a file: error of mine", "a file: error of mine"),
     ],
