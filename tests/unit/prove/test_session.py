@@ -129,9 +129,9 @@ def test_a_shell_is_bash_in_the_image_that_is_named(connected: Engine, tmp_path:
     [
         (["run"], "the command is missing"),
         (["run", "--image", "team/trainer", "--"], "the command is missing"),
-        (["run", "--", "true"], "no image was built here yet"),
+        (["run", "--", "true"], "none was built here yet"),
         (["run", "--env", "A", "--image", "team/trainer", "--", "true"], "--env A: not NAME=VALUE"),
-        (["shell"], "no image was built here yet"),
+        (["shell"], "none was built here yet"),
         (["plan", "--", "true"], "--: nothing may follow it"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_cannot_be_shown_is_a_mistake_in_the_request(here, words):
 def test_without_any_image(tmp_path, own_places):
     done = call("report", cwd=tmp_path)
     assert done.returncode == 2
-    assert "list --built" in done.stderr
+    assert "./invoke build pytorch:cpu" in done.stderr
 
 
 def test_a_change_s_cost_is_that_of_the_last_build(here):
