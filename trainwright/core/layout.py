@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,11 @@ def size(count: float) -> str:
 def change(before: float, after: float) -> str:
     """The difference of two sizes, with its sign: ``+1.2 MB``."""
     return f"{'-' if after < before else '+'}{size(abs(after - before))}"
+
+
+def short_digests(text: str) -> str:
+    """A text with the first twelve characters of each sha256 in it, as ``docker images`` shows them."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", text)
 
 
 def duration(seconds: float | None, *, tenths: bool = True) -> str:

@@ -46,7 +46,7 @@ _SHADES: dict[str, Style] = {
 # Lines that are copied to a command line, or quoted from a log, stay whole.
 _PROGRAMS = r"\./invoke|trainwright|docker|aws|apt-get|sudo|pip|git|rm|kill|export|[A-Z_]+=\S+"
 _WHOLE = rf" *(?:\||next +|(?:{_PROGRAMS}) )"
-_GAP = r"(?<=\S) {2,}(?=\S)"
+_GAP = r"(?<=\S) {2,}(?=\S)|^warning "  # doctor's longest word has one blank behind it
 
 
 def for_terminal(text: str, stream: TextIO) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import say, use_catalog
-from trainwright.core.layout import change, size, table
+from trainwright.core.layout import change, short_digests, size, table
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.report.documents import ChangedName, Comparison
 
-_DIGEST = r"\b([0-9a-f]{12})[0-9a-f]{52}\b"
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -84,4 +82,4 @@ def _values(found: ChangedName) -> str:
     new = [f"+{path}" for path in after if path not in before]
     if before and after and (gone or new):
         return " ".join([*gone, *new])
-    return re.sub(_DIGEST, r"\1", " → ".join(filter(None, (found.before, found.after))))
+    return short_digests(" → ".join(filter(None, (found.before, found.after))))

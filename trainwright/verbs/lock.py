@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError
-from trainwright.core.layout import table
+from trainwright.core.layout import short_digests, table
 from trainwright.core.records import Field
 from trainwright.core.say import Say
 from trainwright.verbs.request import RequestFlags, begin
@@ -160,7 +160,10 @@ def show_row(row: LockRow) -> str:
 
 def lock_text(document: LockDocument) -> str:
     """What changed, or with ``--check`` what differs."""
-    rows = [(row.state, row.kind, row.name, row.locked or "-", row.now or "-") for row in document.rows]
+    rows = [
+        (row.state, row.kind, row.name, short_digests(row.locked or "-"), short_digests(row.now or "-"))
+        for row in document.rows
+    ]
     # In the first lock of a plan everything is new; the file itself is easier to read.
     few = rows if len(rows) <= 60 else [*rows[:20], ("...", f"{len(rows) - 20} more", "", "", "")]
     lines = [table([("state", "kind", "name", "locked", "now"), *few]), ""] if rows else []

@@ -38,6 +38,8 @@ def test_a_line_goes_on_below_its_last_column(monkeypatch: pytest.MonkeyPatch) -
     ]
     row = "  nccl    2.21.5  one two three four five six"
     assert lines(row, 40, monkeypatch) == ["  nccl    2.21.5  one two three four", "                  five six"]
+    warned = COLOUR.sub("", "\n".join(lines("warning aws: no credentials, so nothing is pushed", 40, monkeypatch)))
+    assert warned.split("\n") == ["warning aws: no credentials, so nothing", "        is pushed"]
     assert lines("one two three four five six seven eight nine", 40, monkeypatch)[1] == "  nine"
 
 

@@ -14,7 +14,7 @@ from trainwright.catalog.wheel_lock import PLATFORM
 from trainwright.core.errors import RequestError
 from trainwright.engine import engine as engines
 from trainwright.lock import diff
-from trainwright.lock.documents import LockDocument
+from trainwright.lock.documents import LockDocument, LockRow
 from trainwright.plan.plan_lock import LockedArchive, LockedBase, LockedPython, PlanLock, save_lock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -70,6 +70,12 @@ def test_a_check_that_finds_a_fault_fails_with_the_document(monkeypatch, tmp_pat
     del rows[0]  # what is newer keeps nothing from being built
     text = lock_text(lock_plan(plan, load_catalog(), Site(), **asked))
     assert "newer" in text and text.endswith(f"lock    {path}")
+
+
+def test_checksums_are_short_in_the_table():
+    changed = LockRow(state="new", kind="archive", name="x.tar", locked=None, now="ab" * 32)
+    shown = lock_text(LockDocument(schema="trainwright/locked/1", path="x", plan="p", rows=(changed,), faults=0))
+    assert f"  {'ab' * 6}\n" in shown
 
 
 def test_a_lock_says_when_anything_in_it_changed_last(monkeypatch, tmp_path):
