@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
@@ -190,7 +191,13 @@ def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft])
         held = [d.line.components.get(name) or d.line.options.get(name) for d in drafts]
         return f"their locks hold {', '.join(dict.fromkeys(has.version for has in held if has))}"
     held = {_own(f"{flag} {value}", d) for d in drafts}
-    return f"lines have {', '.join(sorted(held, key=lambda text: (version_key(text.lstrip('cu')), text)))}"
+    return f"lines have {', '.join(sorted(held, key=_in_order))}"
+
+
+def _in_order(text: str) -> tuple[bool, str, list[int]]:
+    """Sorts cu113 before cu124, Python 3.8 before Python 3.11, and cpu, which has no number, behind them."""
+    name, *numbers = re.split(r"[^a-zA-Z0-9]*([0-9]+)", text)
+    return not numbers, name, [int(number) for number in numbers if number.isdigit()]
 
 
 def _own(word: str, draft: Draft) -> str:
