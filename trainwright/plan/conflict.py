@@ -190,8 +190,8 @@ def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft])
             return "; ".join(known)
         held = [d.line.components.get(name) or d.line.options.get(name) for d in drafts]
         return f"their locks hold {', '.join(dict.fromkeys(has.version for has in held if has))}"
-    held = {_own(f"{flag} {value}", d) for d in drafts}
-    return f"lines have {', '.join(sorted(held, key=_in_order))}"
+    own = {_own(f"{flag} {value}", d) for d in drafts}
+    return f"lines have {', '.join(sorted(own, key=_in_order))}"
 
 
 def _in_order(text: str) -> tuple[bool, str, list[int]]:
