@@ -108,7 +108,7 @@ def _drawn(tile: Tile, colour: int) -> Iterator[str]:
     width, height = max(tile.width - 1, 0), max(tile.height - 1, 0)
     place = f'x="{x + 0.5:.1f}" y="{y + 0.5:.1f}" width="{width:.1f}" height="{height:.1f}"'
     yield f'<rect class="{"lift" if tile.part else f"c{colour}"}" {place}/>'
-    room = int((tile.width - 10) / 6.4)  # characters of 12 pixels
+    room = int((tile.width - 10) / 7.0)  # characters of 12 pixels, in a wide font such as DejaVu Sans
     if room >= 4 and tile.height > 15:
         text = f"{tile.label}  {size(tile.weight)}"
         text = text if len(text) <= room else tile.label
