@@ -142,6 +142,16 @@ def debian_packages() -> Dict[str, Tuple[str, int, str]]:
     }
 
 
+def apt_sources(folder: str = "/etc/apt") -> Dict[str, str]:
+    """Where apt takes packages from: its files without comments, and without users and passwords in addresses."""
+    found = {}
+    for path in [folder + "/sources.list", *sorted(glob.glob(folder + "/sources.list.d/*"))]:
+        text = "".join(line for line in read(path).splitlines(True) if not line.startswith("#"))
+        if text.strip():
+            found[os.path.basename(path)] = re.sub(r"//[^/@\s]*@", "//", text)
+    return found
+
+
 def loader_directories(conf: str = "/etc/ld.so.conf") -> List[str]:
     """Where the loader looks, in its order: ``LD_LIBRARY_PATH``, ``ld.so.conf``, the built-in directories."""
     seen: List[str] = []
@@ -363,6 +373,7 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "packages": {name: version for name, (version, _, _) in debian.items()},
         "package_bytes": {name: size for name, (_, size, _) in debian.items()},
         "package_sources": {name: source for name, (_, _, source) in debian.items()},
+        "apt_sources": apt_sources(),
         "package_licences": {name: debian_licence(name) for name in debian},
         "libraries": found,
         "duplicates": duplicates(found),

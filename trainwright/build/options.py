@@ -41,7 +41,8 @@ class BuildOptions(Words):
     fresh_base: bool = Field(default=False, description="make a new Debian base from today's packages")
     refresh: str | None = Field(
         default=None,
-        description="install the distribution's packages anew if the cache has them from before this day",
+        description="install the distribution's packages anew, and make a new Debian base, where there are only ones "
+        "from before this day",
         metavar="DAY",
     )
     skip_source_check: bool = Field(default=False, description="build without checking first that every source answers")

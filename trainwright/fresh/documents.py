@@ -6,7 +6,7 @@ from typing import Literal
 
 from trainwright.core.records import Document, Field
 
-StaleCause = Literal["never", "plan", "base", "lock", "upgrade", "vulnerability", "age", "job"]
+StaleCause = Literal["never", "plan", "base", "lock", "package", "upgrade", "vulnerability", "age", "job"]
 
 
 class Stale(Document):
@@ -14,6 +14,9 @@ class Stale(Document):
 
     cause: StaleCause
     says: str
+    renews: bool = Field(
+        default=True, description="another build takes what is newer; otherwise it needs another plan or lock"
+    )
 
 
 class FreshRow(Document):
@@ -32,11 +35,11 @@ class FreshDocument(Document):
     schema: Literal["trainwright/fresh/1"]
     lines: tuple[FreshRow, ...]
     stale: int
-    next: str = Field(description="the command that builds what is stale; empty if nothing is")
-    notes: tuple[str, ...] = Field(description="what was not looked at")
+    next: str = Field(description="the command that builds what a build renews; empty if there is nothing")
+    notes: tuple[str, ...] = Field(description="what was not looked at, or could not be")
     exit_code: Literal[0, 1] = Field(description="1: some are stale")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The lines that are stale."""
-        return tuple(row.name for row in self.lines if row.reasons)
+        """The lines that another build renews."""
+        return tuple(row.name for row in self.lines if any(reason.renews for reason in row.reasons))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from trainwright.build.labels import OCI
 from trainwright.build.store import BuildRecord
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import FOUND
+from trainwright.fresh.archive_today import NewerPackage, renewed
 from trainwright.fresh.documents import FreshDocument, FreshRow, Stale
 from trainwright.fresh.images import NewestImage
 from trainwright.lock.documents import LockRow
 from trainwright.pipeline.images import ChosenImage
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock, find_lock
-from trainwright.scan.documents import ScanDocument
+from trainwright.scan.documents import ScanDocument, Vulnerability
+from trainwright.scan.ecosystems import PYTHON
 from trainwright.site.site import Site
 
 _SHOWN = 3  # names of what differs; the document of `diff`, `lock --check` or `scan` has all
@@ -31,13 +34,28 @@ class Questions:
 
     Attributes:
         vulnerabilities: scans an image.
-        upgrades: says how the lock of a plan differs from what its sources have today.
+        sources: what registries, archives and indexes have today.
         max_age: of an image.
     """
 
     vulnerabilities: Callable[[BuildRecord], ScanDocument] | None = None
-    upgrades: Callable[[ChosenImage, PlanLock], Sequence[LockRow]] | None = None
+    sources: Sources | None = None
     max_age: timedelta | None = None
+
+
+class Sources(Protocol):
+    """Asks where the content of images comes from; what gives no answer is in ``unknown``, in words."""
+
+    unknown: list[str]
+
+    def base(self, plan: Plan, record: BuildRecord) -> str:
+        """How the base image of an image has changed in its registry; empty if it has not."""
+
+    def packages(self, record: BuildRecord, packages: Mapping[str, str]) -> Sequence[NewerPackage]:
+        """Which of these packages of an image the distribution has in newer versions."""
+
+    def upgrades(self, image: ChosenImage, lock: PlanLock, record: BuildRecord) -> Sequence[LockRow]:
+        """How the lock of a plan differs from what its sources have."""
 
 
 def read_age(word: str | None) -> timedelta | None:
@@ -78,15 +96,18 @@ def look(
         Failure: as the questions raise.
     """
     rows = [_row(image, newest.get(image.name), site, questions, now) for image in images]
-    names = [row.name for row in rows if row.reasons]
-    return FreshDocument(
+    unknown = dict.fromkeys(questions.sources.unknown) if questions.sources is not None else ()
+    stale = sum(bool(row.reasons) for row in rows)
+    document = FreshDocument(
         schema="trainwright/fresh/1",
         lines=tuple(rows),
-        stale=len(names),
-        next=f"./invoke build --images {shlex.quote(','.join(names))}" if names else "",
-        notes=tuple(notes),
-        exit_code=FOUND if names else 0,
+        stale=stale,
+        next="",
+        notes=(*notes, *unknown),
+        exit_code=FOUND if stale else 0,
     )
+    names = ",".join(document.names)
+    return document.replace(next=f"./invoke build --images {shlex.quote(names)}" if names else "")
 
 
 def _row(image: ChosenImage, newest: NewestImage | None, site: Site, questions: Questions, now: datetime) -> FreshRow:
@@ -108,28 +129,54 @@ def _reasons(
 ) -> Iterator[Stale]:
     if record.plan.id != image.plan.id:
         yield Stale(cause="plan", says=_plan_says(record.plan, image.plan))
+    sources = questions.sources
     before, after = _base_of(record), base_now(image.plan, lock)
     if before and after and before != after:
         yield Stale(cause="base", says=f"base image {before[7:19]}, now {after[7:19]}")
+    elif not after and sources is not None and (moved := sources.base(image.plan, record)):
+        yield Stale(cause="base", says=moved)
     if lock is not None:
-        if differing := _unlike(record, lock):
-            yield Stale(cause="lock", says=f"its lock has since changed: {_few(differing)}")
-        if questions.upgrades is not None:
-            newer = [
-                f"{row.name} {_short(row.locked)} → {_short(row.now)}"
-                for row in questions.upgrades(image, lock)
-                if row.state == "newer"
-            ]
-            if newer:
-                yield Stale(cause="upgrade", says=f"its lock can be upgraded: {_few(newer)}")
+        yield from _of_lock(image, lock, record, sources)
+    installed_anew = renewed(image.plan, lock, record)
+    taken: Collection[str] = installed_anew.keys()
+    if sources is not None and installed_anew:
+        newer = sources.packages(record, installed_anew)
+        if newer:
+            yield Stale(cause="package", says=f"newer packages: {_few([str(each) for each in newer])}")
+        if not sources.unknown:
+            taken = {each.name for each in newer}
     if questions.vulnerabilities is not None:
         found = [row for row in questions.vulnerabilities(record).vulnerabilities if row.counts and row.fixed]
-        if found:
-            says = _few([f"{row.id} ({row.level}, {row.package} {row.version} → {row.fixed})" for row in found])
-            yield Stale(cause="vulnerability", says=f"fixable: {says}")
+        yield from _of_vulnerabilities(found, taken)
     age = now - datetime.fromisoformat(record.built_at)
     if questions.max_age is not None and age > questions.max_age:
         yield Stale(cause="age", says=f"{age.days} days old" if age.days else f"{age.seconds // 3600} hours old")
+
+
+def _of_lock(image: ChosenImage, lock: PlanLock, record: BuildRecord, sources: Sources | None) -> Iterator[Stale]:
+    if differing := _unlike(record, lock):
+        yield Stale(cause="lock", says=f"its lock has since changed: {_few(differing)}")
+    if sources is not None:
+        upgrades = [
+            f"{row.name} {_short(row.locked)} → {_short(row.now)}"
+            for row in sources.upgrades(image, lock, record)
+            if row.state == "newer"
+        ]
+        if upgrades:
+            yield Stale(cause="upgrade", says=f"its lock can be upgraded: {_few(upgrades)}", renews=False)
+
+
+def _of_vulnerabilities(found: Sequence[Vulnerability], taken: Collection[str]) -> Iterator[Stale]:
+    """``taken``: the packages that another build takes in a newer version. Those of Python are the line's, and stay."""
+    ordered = sorted(found, key=lambda row: not _is_renewed(row, taken))
+    if ordered:
+        says = _few([f"{row.id} ({row.level}, {row.package} {row.version} → {row.fixed})" for row in ordered])
+        yield Stale(cause="vulnerability", says=f"fixable: {says}", renews=_is_renewed(ordered[0], taken))
+
+
+def _is_renewed(row: Vulnerability, packages: Collection[str]) -> bool:
+    """Whether a vulnerability is in one of the packages that another build installs in a newer version."""
+    return row.ecosystem != PYTHON and not set(packages).isdisjoint(row.installed)
 
 
 def _plan_says(before: Plan, after: Plan) -> str:

@@ -145,6 +145,16 @@ def _python_today(lock: PlanLock, inputs: Inputs, files: Sequence[LockedPython])
     for package in lock.python_files:
         if package.file not in offered and package.file not in tools:
             yield row("python", package.name, package.file, None, "gone")
+    yield from newer_python(lock, inputs)
+
+
+def newer_python(lock: PlanLock, inputs: Inputs) -> Iterable[LockRow]:
+    """The locked Python packages of which the index has newer versions that fit the others.
+
+    Raises:
+        SourceError: no index answers.
+    """
+    files = [p for p in lock.python_files if p not in (lock.tools or ())]
     for now in _newest(lock, inputs):
         held = next((p for p in files if p.name == now.name), None)
         if held is not None and held.version != now.version:

@@ -17,6 +17,7 @@ from trainwright.pipeline.batch import MOST, REHEARSALS, batch, jobs_of, proof_b
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.pipeline.text import dump
+from trainwright.scan.database import EXPORT
 from trainwright.site.site import Site
 
 Format = Literal["buildspec", "batch", "bake", "github", "gitlab", "kubernetes"]
@@ -277,7 +278,9 @@ def contents(
         target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),
         stages_file: buildspec.render("stages.yml.j2", values),
         tags_file: buildspec.render("tags.yml.j2", values),
-        str(Path(target).with_name(NIGHTLY_FILE)): buildspec.render("nightly.yml.j2", {**values, "words": words}),
+        str(Path(target).with_name(NIGHTLY_FILE)): buildspec.render(
+            "nightly.yml.j2", {**values, "words": words, "osv": EXPORT}
+        ),
     }
 
 

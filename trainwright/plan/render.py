@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 
@@ -76,11 +76,11 @@ def render(plan: Plan, catalog: Catalog) -> str:
             constraints=CONSTRAINTS,
             **early,
             python=plan.component("python"),
-            run_packages=_packages(plan, "run"),
+            run_packages=system_packages(plan, "run"),
             tools_packages=_tools_packages(plan),
             old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
             old_python=version_key(plan.python) < version_key(load_tools().uv.python),
-            build_packages=_packages(plan, "build"),
+            build_packages=system_packages(plan, "build"),
             archives=[archive for c in plan.components for archive in c.archives],
             components_with_wheels=[c for c in plan.components if c.wheel_archives],
             sdist_components=[c for c in plan.components if c.sdists and not c.own_stage],
@@ -178,14 +178,15 @@ def _call(module: Any, macro: str, component: PlannedComponent) -> str:
     return "" if made is None else re.sub(r"\n{2,}", "\n", str(made(component))).strip()
 
 
-def _packages(plan: Plan, kind: str) -> list[str]:
+def system_packages(plan: Plan, kind: Literal["run", "build"]) -> list[str]:
+    """The packages of the distribution that are named for the image (``run``), or for what compiles (``build``)."""
     names = {name for c in plan.components for name in getattr(c.system, kind)}
     if kind == "build" and any(c.archives for c in plan.components):
         # Amazon Linux has a smaller curl that conflicts with the package curl; both contain this file.
         names |= {"ca-certificates", "/usr/bin/curl" if plan.base.family == "dnf" else "curl"}
     if plan.base.kind == "nvidia":
         # NVIDIA's images lack them. Build stages start from another image, so they need them as well.
-        names |= {"ca-certificates"} if kind == "run" else set(_packages(plan, "run")) if names else set()
+        names |= {"ca-certificates"} if kind == "run" else set(system_packages(plan, "run")) if names else set()
     return sorted(names)
 
 

@@ -149,7 +149,8 @@ def attested(
         if image.digest in about and same and published is not None and record.plan.id == published.plan:
             found.append(record)
     if found:
-        # An image may have been tested again since it was pushed first.
+        # An image may have been tested, or built again with the same content, since it was pushed first.
+        found.sort(key=lambda record: record.built_at, reverse=True)
         return next((record for record in found if not smoke_lacks(record)), found[0])
     raise ProofFailed(
         f"{image.digest}: no build record of this image is attached to it in its registry",

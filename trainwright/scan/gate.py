@@ -8,6 +8,7 @@ from typing import Any
 
 from trainwright.build.store import BuildRecord
 from trainwright.core.errors import ProofFailed
+from trainwright.core.say import Say
 from trainwright.scan.documents import ScanDocument
 from trainwright.scan.inventory import Inventory
 from trainwright.scan.kept import keep, without_paths
@@ -27,15 +28,18 @@ class ScanGate:
         database: of the command line; by default the site's.
         allow: the file of allowances; by default the site's.
         site: the settings of this machine.
+        say: progress callback.
 
     Raises:
         RequestError: there is no such level, no database is named, or the file of allowances is invalid.
     """
 
-    def __init__(self, level: str | None, database: str | None, allow: str | None, site: Site) -> None:
+    def __init__(
+        self, level: str | None, database: str | None, allow: str | None, site: Site, *, say: Say = lambda _: None
+    ) -> None:
         self.level = read_gate(level, "--scan-fail-on") or site.scan_fail_on
         if self.level is not None:
-            self._root, self._allowances = settings_of(database, allow, site)
+            self._root, self._allowances = settings_of(database, allow, site, say=say)
 
     def check(self, inventory: Inventory) -> ScanDocument | None:
         """Scan what is in an image; ``None`` if there is no gate.
@@ -43,6 +47,7 @@ class ScanGate:
         Raises:
             ProofFailed: a vulnerability counts.
             RequestError: the database lacks an ecosystem, or is broken.
+        SourceError: the database's address does not answer.
         """
         if self.level is None:
             return None

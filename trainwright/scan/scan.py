@@ -15,6 +15,7 @@ from trainwright.scan.documents import Accepted, ScanDocument, Vulnerability
 from trainwright.scan.ecosystems import Order, order_of
 from trainwright.scan.inventory import Inventory, Package
 from trainwright.scan.osv import Affected, OsvRecord, about, affects, fixes
+from trainwright.scan.remote_database import RemoteDatabase
 from trainwright.scan.severity import LEVELS, SeverityLevel, level_of, reaches, worst
 
 _SUMMARY = 160  # characters; where a record has none, the beginning of its details
@@ -46,7 +47,7 @@ class _Hit:
 
 def scan(
     inventory: Inventory,
-    root: Path,
+    root: Path | RemoteDatabase,
     *,
     allowances: Sequence[Allowance] = (),
     fail_on: SeverityLevel | None = None,
@@ -56,20 +57,22 @@ def scan(
 
     Args:
         inventory: the packages.
-        root: the database: a folder with a zip or a folder per ecosystem.
+        root: the database: a folder with a zip or a folder per ecosystem, or an address with OSV's files.
         allowances: vulnerabilities that are accepted.
         fail_on: the least level that counts; by default, all count.
         today: the day on which allowances hold.
 
     Raises:
         RequestError: the database lacks an ecosystem, or a file of it is broken.
+        SourceError: the address does not answer.
     """
     rows: list[Vulnerability] = []
     databases: list[UsedDatabase] = []
     for ecosystem in sorted({package.ecosystem for package in inventory.packages}):
         order = order_of(ecosystem)
         own = [package for package in inventory.packages if package.ecosystem == ecosystem]
-        records, used = Database(root, order).about({order.name(package.name) for package in own})
+        folder = root if isinstance(root, Path) else root.folder(order.ecosystem)
+        records, used = Database(folder, order).about({order.name(package.name) for package in own})
         databases.append(used)
         for package in own:
             rows += _rows(package, order, records[order.name(package.name)])

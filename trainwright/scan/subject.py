@@ -22,21 +22,27 @@ from trainwright.push.references import parse_host
 from trainwright.push.registry import Registry
 from trainwright.push.sbom import MEDIA_TYPE, make_sbom
 from trainwright.scan.allow import Allowance, read_allowances
+from trainwright.scan.database import EXPORT
 from trainwright.scan.inventory import Inventory, of_plan, of_sbom
+from trainwright.scan.remote_database import RemoteDatabase
 from trainwright.site.site import Site
 
 
-def settings_of(database: str | None, allow: str | None, site: Site) -> tuple[Path, tuple[Allowance, ...]]:
+def settings_of(
+    database: str | None, allow: str | None, site: Site, *, say: Say
+) -> tuple[Path | RemoteDatabase, tuple[Allowance, ...]]:
     """The database, and what is allowed: of the command line, otherwise the site's.
 
     Raises:
         RequestError: neither names a database, or the file of allowances is invalid.
     """
+    if database and database.startswith(("https://", "http://")):
+        return RemoteDatabase(database, site, say=say), allowed(allow, site)
     root = Path(database) if database else site.vulnerabilities
     if root is None:
         raise RequestError(
             "no vulnerability database is named",
-            remedy='--database DIR, or vulnerabilities = "DIR" in trainwright.toml (docs/scan.md)',
+            remedy=f'--database DIR or {EXPORT}, or vulnerabilities = "DIR" in trainwright.toml (docs/scan.md)',
         )
     return root, allowed(allow, site)
 

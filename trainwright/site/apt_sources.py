@@ -43,21 +43,26 @@ def _is_default(url: str) -> bool:
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """URL, suite and areas of every binary source, in both of apt's formats."""
+    """URL, suite and areas of every binary source of this machine."""
     for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))):
         try:
             text = path.read_text(errors="replace")
         except OSError:
             continue
-        if path.suffix == ".list":
-            yield from ((url, suite, areas.split()) for url, suite, areas in _LINE.findall(text))
-        elif path.suffix == ".sources":
-            # Comments may stand in a field, and a line that begins with a space goes on with it (deb822(5)).
-            kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-            for block in re.split(r"\n\s*\n", kept):
-                rows = (line.partition(":") for line in re.sub(r"\n[ \t]+", " ", block).splitlines())
-                fields = {key.strip().lower(): value.split() for key, _, value in rows}
-                switched = " ".join(fields.get("enabled", [])).lower()
-                if "deb" in fields.get("types", []) and switched not in _OFF:
-                    for url in fields.get("uris", []):
-                        yield from ((url, suite, fields.get("components", [])) for suite in fields.get("suites", []))
+        yield from read_entries(path.name, text)
+
+
+def read_entries(name: str, text: str) -> Iterator[tuple[str, str, list[str]]]:
+    """URL, suite and areas of every binary source in a file, in the one of apt's formats that its name says."""
+    if name.endswith(".list"):
+        yield from ((url, suite, areas.split()) for url, suite, areas in _LINE.findall(text))
+    elif name.endswith(".sources"):
+        # Comments may stand in a field, and a line that begins with a space goes on with it (deb822(5)).
+        kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+        for block in re.split(r"\n\s*\n", kept):
+            rows = (line.partition(":") for line in re.sub(r"\n[ \t]+", " ", block).splitlines())
+            fields = {key.strip().lower(): value.split() for key, _, value in rows}
+            switched = " ".join(fields.get("enabled", [])).lower()
+            if "deb" in fields.get("types", []) and switched not in _OFF:
+                for url in fields.get("uris", []):
+                    yield from ((url, suite, fields.get("components", [])) for suite in fields.get("suites", []))

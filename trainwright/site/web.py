@@ -141,6 +141,7 @@ def open_url(
     data: bytes | Iterable[bytes] | None = None,
     largest: int = LARGEST,
     watch: Callable[[], Callable[[int], None]] = Pace,
+    bearer: str = "",
 ) -> http.client.HTTPResponse:
     """Send a request; the caller closes the answer.
 
@@ -153,23 +154,24 @@ def open_url(
         data: its body; pieces need the header Content-Length, and are sent once.
         largest: maximum bytes of the content (slightly more if it is sent in chunks).
         watch: returns a callback for the number of bytes of each read; its exceptions end the answer.
+        bearer: a token that goes to the scheme, host and port of ``url`` alone, instead of a user and a password.
 
     Raises:
         urllib.error.HTTPError: the status is not a success.
         OSError, ValueError, http.client.HTTPException: no answer, or an invalid one (:data:`FAILURES`).
     """
-    login: tuple[WebOrigin, str] | None = None
+    login: tuple[WebOrigin, str] | None = (_origin(urlsplit(url)), f"Bearer {bearer}") if bearer else None
     for _ in range(_REDIRECTS + 1):
         parts = urlsplit(url)
         origin = _origin(parts)
-        if found := _credentials(parts, origin, site):
-            login = (origin, found)
+        if not bearer and (found := _credentials(parts, origin, site)):
+            login = (origin, f"Basic {found}")
         address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         request = urllib.request.Request(  # noqa: S310
             address, data=data, headers={"User-Agent": "trainwright", **headers}, method=method
         )
         if login is not None and login[0] == origin:
-            request.add_unredirected_header("Authorization", f"Basic {login[1]}")
+            request.add_unredirected_header("Authorization", login[1])
         answer = _opener(origin.host, site, partial(_Answer, watch=watch, largest=largest)).open(
             request, timeout=seconds
         )

@@ -91,7 +91,7 @@ class RootFileSystem:
 
 
 def make_base(
-    suite: str, site: Site, *, say: Say, refresh: bool = False, architecture: str | None = None
+    suite: str, site: Site, *, say: Say, refresh: bool = False, since: str = "", architecture: str | None = None
 ) -> RootFileSystem:
     """The base of a Debian suite, from the cache if it was made before.
 
@@ -100,6 +100,7 @@ def make_base(
         site: its apt mirror and proxies are used; neither is stored in the result.
         say: progress callback.
         refresh: make it again even if it is cached.
+        since: a day (``2026-11-25``, UTC); one from before it is made again.
         architecture: of Debian's archive, such as ``arm64`` (default: this machine's own). The programs of another one
             run under qemu-user, which this machine's kernel must know (binfmt_misc).
 
@@ -117,7 +118,7 @@ def make_base(
     with _locked(folder, say):
         for left in folder.glob(".*"):  # left by a killed process: we hold the lock
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        if not refresh and (base := _cached(folder)):
+        if not refresh and (base := _cached(folder)) and base.created[:10] >= since:
             return base
         say(f"making the Debian {suite} base with mmdebstrap (about half a minute)")
         try:

@@ -23,19 +23,20 @@ from trainwright.sources.locations import store
 from trainwright.sources.rootfs import locked_rootfs, put
 
 
-def fetch(inputs: Inputs, *, fresh_base: bool = False, say: Say) -> Inputs:
+def fetch(inputs: Inputs, *, fresh_base: bool = False, refresh: str | None = None, say: Say) -> Inputs:
     """The inputs with everything that no build step can fetch.
 
     Args:
         inputs: as they were gathered.
         fresh_base: make the root file system of the base again, from today's packages.
+        refresh: a day; a root file system from before it is made again, unless a lock pins it.
         say: progress callback.
 
     Raises:
         SourceError: an archive is not available, or the base cannot be made or differs from the lock.
         RequestError: ``fresh_base`` although a lock pins the base.
     """
-    return fetch_base(first_use(inputs, say=say), fresh=fresh_base, say=say)
+    return fetch_base(first_use(inputs, say=say), fresh=fresh_base, since=refresh or "", say=say)
 
 
 def unpublished(inputs: Inputs) -> list[Input]:
@@ -61,7 +62,7 @@ def first_use(inputs: Inputs, *, say: Say) -> Inputs:
     return with_lock(inputs, lock)
 
 
-def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
+def fetch_base(inputs: Inputs, *, fresh: bool = False, since: str = "", say: Say) -> Inputs:
     """The inputs with the root file system of their base, if it has one.
 
     Raises:
@@ -73,7 +74,7 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
         return inputs
     if rootfs.sha256 is None:
         suite, architecture = DEBIAN_SUITES[inputs.plan.base.os], PLATFORMS[inputs.plan.platform].debian
-        made = make_base(suite, inputs.site, say=say, refresh=fresh, architecture=architecture)
+        made = make_base(suite, inputs.site, say=say, refresh=fresh, since=since, architecture=architecture)
         if made.stale:
             again = f"./invoke build {inputs.flags} --fresh-base"  # render, which has no such flag, comes here as well
             say(f"the base file system is from {made.created[:10]}; for a new one: {again}")

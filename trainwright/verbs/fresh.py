@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from trainwright.fresh.documents import FreshDocument
     from trainwright.fresh.fresh import Questions
     from trainwright.fresh.images import NewestImage
-    from trainwright.lock.documents import LockRow
     from trainwright.pipeline.images import ChosenImage
-    from trainwright.plan.plan_lock import PlanLock
     from trainwright.scan.documents import ScanDocument
     from trainwright.site.site import Site
+
+
+_NOT_BY_A_BUILD = " (not by another build alone)"
 
 
 class FreshFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
@@ -59,9 +60,11 @@ class FreshFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
         description="only fixable vulnerabilities of this level and worse ones count (default: every level)",
         values=("critical", "high", "medium", "low"),
     )
-    offline: bool = Field(default=False, description="do not ask the sources for upgrades of locks")
+    offline: bool = Field(default=False, description="ask no registry, archive or index what it has today")
     names: bool = Field(
-        default=False, description="print only the names of the stale lines, for build --images", heading="Output"
+        default=False,
+        description="print only the names of the lines that another build renews, for build --images; why, to stderr",
+        heading="Output",
     )
 
 
@@ -69,8 +72,8 @@ class FreshFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
 def fresh(flags: FreshFlags) -> None:
     """Say which image lines are to be built again, and why.
 
-    The newest image of each line is compared with today's plan, lock and vulnerabilities. The exit code is 1 if one is
-    stale.
+    The newest image of each line is compared with today's plan, lock, base image, packages and vulnerabilities. The
+    exit code is 1 if one is stale.
     """
     from trainwright.catalog.catalog import open_catalog
     from trainwright.fresh.fresh import look
@@ -84,6 +87,8 @@ def fresh(flags: FreshFlags) -> None:
     newest = _newest(flags, images, catalog, site)
     document = look(images, newest, site, questions, now=datetime.now(UTC), notes=notes)
     if flags.names and not flags.json_:
+        for line in fresh_text(document).splitlines():
+            say(line)
         answer(",".join(document.names))
     else:
         emit(document, fresh_text, as_json=flags.json_)
@@ -128,13 +133,13 @@ def _questions(flags: FreshFlags, site: Site, catalog: Catalog) -> tuple[Questio
     from trainwright.scan.severity import read_gate
 
     age, gate = read_age(flags.max_age), read_gate(flags.fail_on, "--fail-on")
-    notes = ["upgrades of locks were not looked for (--offline)"] if flags.offline else []
+    notes = ["registries, archives and indexes were not asked (--offline)"] if flags.offline else []
     scans: Callable[[BuildRecord], ScanDocument] | None = None
     if flags.database or site.vulnerabilities is not None:
         from trainwright.scan.scan import scan
         from trainwright.scan.subject import of_record, settings_of
 
-        root, allowances = settings_of(flags.database, flags.allow, site)
+        root, allowances = settings_of(flags.database, flags.allow, site, say=say)
         today = datetime.now(UTC).date()
 
         def look_up(record: BuildRecord) -> ScanDocument:
@@ -144,22 +149,17 @@ def _questions(flags: FreshFlags, site: Site, catalog: Catalog) -> tuple[Questio
     else:
         notes.append("vulnerabilities were not looked for: no --database, and none in the site file")
 
-    def upgrades(image: ChosenImage, lock: PlanLock) -> Sequence[LockRow]:
-        from trainwright.engine.engine import connect
-        from trainwright.lock import diff
-        from trainwright.sources.gather import gather
+    if flags.offline:
+        return Questions(scans, None, age), notes
+    from trainwright.fresh.sources_today import SourcesToday
 
-        say(f"{image.name}: asking the sources of its lock")
-        inputs = gather(image.plan, catalog, site, lock, flags=image.request.flags())
-        return diff.compare(inputs, connect(say=say), say=say)
-
-    return Questions(scans, None if flags.offline else upgrades, age), notes
+    return Questions(scans, SourcesToday(catalog, site, say=say), age), notes
 
 
 def fresh_text(document: FreshDocument) -> str:
     """A line per reason, and the command that builds what is stale."""
     rows = [
-        (row.name if not number else "", reason.cause, reason.says)
+        (row.name if not number else "", reason.cause, reason.says + ("" if reason.renews else _NOT_BY_A_BUILD))
         for row in document.lines
         for number, reason in enumerate(row.reasons)
     ]

@@ -52,7 +52,7 @@ def promote(flags: PromoteFlags) -> None:
     place, digest = find_image(flags.image)
     places = find_places(flags.to)
     site = load_site(Path(flags.site) if flags.site else None)
-    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
+    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site, say=say)
     if gate.level is not None:
         gate.check(find(flags.image, site, say=say))
     among = covered_documents(SignatureGate(site.signing, site, say).check(place, digest))

@@ -65,7 +65,7 @@ def push(flags: PushFlags) -> None:
 
         emit(look_ahead(images, target, site, flags, say=say), ahead_text, as_json=flags.json_)
         return
-    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
+    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site, say=say)
     sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
     document = push_images(images, target, site, flags, say=say, scan=gate.of_push, sign=sign)
     emit(document, push_text, as_json=flags.json_)

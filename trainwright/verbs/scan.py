@@ -23,7 +23,8 @@ class ScanWords(Words):
 
     database: str | None = Field(
         default=None,
-        description="the vulnerability database: a folder with OSV's <ecosystem>/all.zip (default: the site's)",
+        description="the vulnerability database: a folder with OSV's <ecosystem>/all.zip, or the address of one "
+        "(default: the site's)",
         metavar="DIR",
     )
     allow: str | None = Field(
@@ -98,7 +99,7 @@ def scan(flags: ScanFlags) -> None:
         accepted = allowed(flags.allow, site)
         document = scan_by_ecr(flags.subject, site, allowances=accepted, fail_on=gate, today=today)
     else:
-        root, accepted = settings_of(flags.database, flags.allow, site)
+        root, accepted = settings_of(flags.database, flags.allow, site, say=say)
         inventory = find(flags.subject or image_in_hand(), site, say=say)
         document = look(inventory, root, allowances=accepted, fail_on=gate, today=today)
     if flags.junit:

@@ -200,7 +200,8 @@ def fetch(state: State) -> State:
     With the base at hand, its archive is asked for the packages of ``--with-apt``, which are installed last."""
     from trainwright.sources import base_image, fetch
 
-    inputs = fetch.fetch(known(state.inputs), fresh_base=known(state.options).fresh_base, say=state.say)
+    options = known(state.options)
+    inputs = fetch.fetch(known(state.inputs), fresh_base=options.fresh_base, refresh=options.refresh, say=state.say)
     arguments = base_image.build_arguments(inputs.images, known(state.engine), say=state.say)
     if not state.stages and (named := _unknown_packages(inputs)):
         from trainwright.lock.apt_packages import Start, check_named
