@@ -13,6 +13,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.push.repository import PATH as POLICY
 from trainwright.push.repository import load_policy
 from trainwright.sagemaker.dlc import load_dlc
+from trainwright.scan.database import EXPORT
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
@@ -138,6 +139,7 @@ def infra_template(template: Path = TEMPLATE) -> str:
         cached_lifecycle=json.dumps(CACHED_LIFECYCLE),
         replicas=REPLICAS,
         dlc_accounts=load_dlc().accounts["dlc"],
+        osv=EXPORT,
     )
 
 

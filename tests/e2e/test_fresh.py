@@ -14,6 +14,7 @@ from tests.support.in_process import call
 from tests.support.osv import database, record
 from tests.support.registry_images import push_proven
 from trainwright.catalog.catalog import load_catalog
+from trainwright.fresh.base_today import BaseImages, BaseToday
 from trainwright.pipeline.images import choose
 from trainwright.push.ecr import Ecr
 from trainwright.push.references import PushPlace
@@ -99,6 +100,18 @@ def test_the_newest_image_of_a_line_in_a_repository(place, address, tmp_path):
     assert [reason["cause"] for reason in stale["lines"][0]["reasons"]] == ["vulnerability"]
     (other,) = validated(call("fresh", "pytorch-2.13.0-cpu-debian", *words[2:]).stdout)["lines"]
     assert [reason["cause"] for reason in other["reasons"]] == ["never"]
+
+
+def test_a_base_image_in_ecr_is_asked_for_with_the_credentials_of_aws(place, address):
+    ecr = Ecr(place, Site())
+    manifest = ecr.manifest(digest=address.partition("@")[2])
+    assert manifest is not None
+    ecr.put_tag(manifest, "base")
+    found = BaseImages(Site()).today(f"{place.host}/{place.repository}:base")
+    configuration = Registry(ecr, Site()).configuration(manifest)
+    assert configuration is not None
+    assert found == BaseToday(manifest.digest, tuple(configuration["rootfs"]["diff_ids"]))
+    assert "no such image" in str(BaseImages(Site()).today(f"{place.host}/{place.repository}:other"))
 
 
 def test_the_tenth_image_of_a_day_is_newer_than_the_second(place, address, tmp_path):

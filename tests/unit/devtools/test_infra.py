@@ -25,6 +25,7 @@ from trainwright.plan.resolve import resolve
 from trainwright.push.repository import FILTERS, load_policy
 from trainwright.push.settings import may_move
 from trainwright.push.tags import tags_of
+from trainwright.scan.database import EXPORT
 
 PROJECT = "trainwright"
 CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
@@ -170,8 +171,14 @@ def test_the_nightly_build_reads_images_and_starts_batches(aws, stack):
     # What `fresh` asks: whether the repository exists, its tags, manifests, attached documents.
     for action in ("DescribeRepositories", "ListImages", "BatchGetImage", "GetDownloadUrlForLayer"):
         assert allows(statements, f"ecr:{action}", ours)
+    # And of bases that AWS has: whether their tags have moved.
+    theirs = arn("ecr", "repository/pytorch-training", "763104351884")
+    for action in ("BatchGetImage", "GetDownloadUrlForLayer"):
+        assert allows(statements, f"ecr:{action}", theirs)
+        assert not allows(statements, f"ecr:{action}", arn("ecr", "repository/pytorch-training", "111122223333"))
     for action in ("PutImage", "UploadLayerPart", "BatchDeleteImage"):
-        assert not allows(statements, f"ecr:{action}", ours)
+        assert not any(allows(statements, f"ecr:{action}", place) for place in (ours, theirs))
+    assert aws.variables(f"{PROJECT}-nightly")["DATABASE"] == EXPORT
     assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright-adhoc"))
 
 

@@ -158,7 +158,9 @@ def policy(**given: str) -> Any:
 def test_builds_may_pull_through_the_caches_that_there_are() -> None:
     asked = {"BuildRoleArn": BUILDER, "DockerHubSecretArn": SECRET}
     (row,) = policy(**asked).values()
-    assert row.pop("Principal") == {"AWS": BUILDER}
+    assert row.pop("Principal") == {"AWS": [BUILDER]}
+    (both,) = policy(**asked | {"BuildRoleArn": f"{BUILDER},{BUILDER}-nightly"}).values()
+    assert both["Principal"] == {"AWS": [BUILDER, f"{BUILDER}-nightly"]}
     row.pop("Sid")
     # ECR user guide, "IAM permissions required to sync an upstream registry with an Amazon ECR private registry".
     for action in (*PULL, "BatchImportUpstreamImage", "CreateRepository"):

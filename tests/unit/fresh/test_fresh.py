@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +18,14 @@ from trainwright.build import store
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
+from trainwright.fresh.archive_today import NewerPackage
 from trainwright.fresh.documents import FreshDocument
 from trainwright.fresh.fresh import Questions, look, read_age
 from trainwright.fresh.images import built_here
 from trainwright.lock.diff import row
 from trainwright.pipeline.images import ChosenImage, choose
 from trainwright.plan.plan_lock import LockedBase, LockedPython, LockedSystemPackage, PlanLock, lock_path, save_lock
+from trainwright.scan.documents import Vulnerability
 from trainwright.site.site import Site
 from trainwright.verbs.fresh import stale_lines
 
@@ -154,7 +158,25 @@ def test_a_lock_that_was_upgraded_after_the_build(site):
     assert causes(looked(image, site)) == {"lock": "its lock has since changed: libc6 2.36-9 → 2.36-10"}
 
 
-def test_upgrades_of_a_lock(site):
+class Today:
+    """Sources that have what a test says."""
+
+    def __init__(self, *, base: str = "", newer: tuple[str, ...] = (), rows: Any = (), unknown: Any = ()) -> None:
+        self.unknown, self.moved, self.newer, self.rows = [*unknown], base, newer, rows
+        self.asked: list[str] = []
+
+    def base(self, *_: object) -> str:
+        self.asked.append("base")
+        return self.moved
+
+    def packages(self, _: BuildRecord, packages: Mapping[str, str]) -> list[NewerPackage]:
+        return [NewerPackage(name, packages[name], "9") for name in self.newer if name in packages]
+
+    def upgrades(self, *_: object) -> Any:
+        return self.rows
+
+
+def test_upgrades_of_a_lock_which_a_build_does_not_take(site):
     image = chosen()
     built(image)
     rows = [
@@ -162,12 +184,66 @@ def test_upgrades_of_a_lock(site):
         row("base", "debian", DIGESTS[0], DIGESTS[1], "newer"),
         row("archive", "metis/x.tar.gz", "aa", None, "gone"),
     ]
-    assert not causes(looked(image, site, upgrades=lambda *_: rows))  # there is no lock
+    assert not causes(looked(image, site, sources=Today(rows=rows)))  # there is no lock
     locked(image, site)
-    says = causes(looked(image, site, upgrades=lambda *_: rows))["upgrade"]
+    document = looked(image, site, sources=Today(rows=rows))
+    says = causes(document)["upgrade"]
     assert "numpy 1.0 → 1.1" in says
     assert "metis" not in says
-    assert not causes(looked(image, site, upgrades=lambda *_: rows[2:]))
+    # It would be the same image, tomorrow night as well.
+    assert (document.stale, document.exit_code, document.names, document.next) == (1, 1, (), "")
+    assert not causes(looked(image, site, sources=Today(rows=rows[2:])))
+
+
+def test_newer_packages_of_the_distribution(site):
+    image = chosen()
+    built(image)
+    document = looked(image, site, sources=Today(newer=("libc6",)))
+    assert causes(document) == {"package": "newer packages: libc6 2.36-9 → 9"}
+    assert document.names == (NAME,)
+    system = LockedSystemPackage(
+        name="libc6", version="2.36-9", architecture="amd64", sha256="a" * 64, size=1, stages=("os",)
+    )
+    locked(image, site, system=(system,))
+    assert not causes(looked(image, site, sources=Today(newer=("libc6",))))  # a build installs what is locked
+
+
+def test_a_base_that_has_moved_in_its_registry(site):
+    image = chosen(EXTENDED)
+    built(image)
+    document = looked(image, site, sources=Today(base="nvidia/cuda:x is 0123 now"))
+    assert causes(document) == {"base": "nvidia/cuda:x is 0123 now"}
+    assert document.names == (EXTENDED,)
+    base = {"kind": image.plan.base.kind, "os": image.plan.base.os, "image": image.plan.base.image}
+    locked(image, site, base=LockedBase(**base, digest=DIGESTS[0]))
+    sources = Today(base="nvidia/cuda:x is 0123 now")
+    looked(image, site, sources=sources)
+    assert sources.asked == []  # what a build starts from is in the lock
+
+
+def test_what_gave_no_answer_is_noted_once():
+    image = chosen()
+    built(image)
+    assert looked(image, sources=Today(unknown=["a", "b", "a"])).notes == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("ecosystem", "installed", "renews"),
+    [("Debian:12", ("libc6",), True), ("Debian:12", ("gone",), False), ("PyPI", ("libc6",), False)],
+)
+def test_only_what_a_build_renews_is_built_again(ecosystem, installed, renews):
+    image = chosen()
+    built(image)
+    row = {"id": "CVE-1", "aliases": (), "level": "high", "package": "x", "version": "1", "fixed": "2", "summary": ""}
+    stays = Vulnerability(**row | {"id": "CVE-2"}, ecosystem="PyPI", installed=("x",), state="counts")
+    found = Vulnerability(**row, ecosystem=ecosystem, installed=installed, state="counts")
+    scan = SimpleNamespace(vulnerabilities=(stays, found))
+    document = looked(image, vulnerabilities=lambda _: scan)
+    assert "CVE-1" in causes(document)["vulnerability"] and "CVE-2" in causes(document)["vulnerability"]
+    assert (document.exit_code, document.names) == (1, (NAME,) * renews)
+    # The archive is known: whether it has the fix decides.
+    for sources, built_again in ((Today(), False), (Today(newer=("libc6",)), True), (Today(unknown=["x"]), renews)):
+        assert bool(looked(image, vulnerabilities=lambda _: scan, sources=sources).names) is built_again
 
 
 @pytest.mark.parametrize(("limit", "stale"), [("23h", True), ("1d", False), ("2d", False), ("1w", False)])
@@ -219,6 +295,7 @@ def test_the_verb_says_what_it_did_not_look_at_and_what_is_next(tmp_path):
     assert "no --database" in done.stdout
     named = call("fresh", NAME, "pytorch-2.13.0-cpu-debian", "--offline", "--names", cwd=tmp_path)
     assert (named.returncode, named.stdout) == (1, "pytorch-2.13.0-cpu-debian\n")
+    assert "pytorch-2.13.0-cpu-debian  never  never built" in named.stderr  # why, for the log of the nightly build
     assert call("fresh", NAME, "--offline", "--names", cwd=tmp_path).stdout.strip() == ""
 
 

@@ -15,6 +15,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.pipeline.batch import MOST
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import contents
+from trainwright.scan.database import EXPORT
 from trainwright.site.site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -64,8 +65,7 @@ def test_what_is_stale_is_built_and_nothing_else(tmp_path: Path) -> None:
     assert build.succeeded, build.log
     fresh, pipeline, batch = calls
     assert fresh == (
-        "invoke fresh --images pytorch-* --repository-prefix trainwright --max-age 30d --database /srv/osv "
-        "--offline --names"
+        "invoke fresh --images pytorch-* --repository-prefix trainwright --max-age 30d --database /srv/osv --names"
     )
     assert pipeline == f"invoke pipeline --format batch --images {names} --output buildspec-stale.yml"
     assert batch.startswith(
@@ -75,6 +75,13 @@ def test_what_is_stale_is_built_and_nothing_else(tmp_path: Path) -> None:
         "name=EACH,value=yes name=REFRESH,value=2"
     )
     assert build.exported == {"STALE": names, "BATCH_ID": BATCH}
+
+
+def test_known_vulnerabilities_are_looked_for_unless_the_project_says_otherwise(tmp_path: Path) -> None:
+    for name, variables, words in (("yes", {}, f" --database {EXPORT}"), ("no", {"DATABASE": ""}, "")):
+        (tmp_path / name).mkdir()
+        _, (fresh,) = night(tmp_path / name, **variables)
+        assert fresh == f"invoke fresh --repository-prefix trainwright --max-age 30d{words} --names"
 
 
 def test_more_than_one_batch_holds_are_several_and_each_is_started(tmp_path: Path) -> None:

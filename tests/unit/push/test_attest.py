@@ -122,6 +122,10 @@ def test_the_record_of_the_image_counts_and_a_passed_run_first(plan: Plan) -> No
     tested, untested = record_of(plan, CONFIG), record_of(plan, CONFIG, smoke=False)
     assert found(plan, untested).smoke is None
     assert found(plan, untested, tested).smoke == tested.smoke
+    # Built again with the same content: as old as its last build, in whatever order the registry lists them.
+    again = tested.replace(built_at="2099-01-01T00:00:00+00:00")
+    for records in ((tested, again), (again, tested), (untested.replace(built_at="2099-02-01T00:00:00+00:00"), again)):
+        assert found(plan, *records) == again
 
 
 @pytest.mark.parametrize(

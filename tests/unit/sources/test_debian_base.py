@@ -83,6 +83,7 @@ def test_made_once_then_taken_from_the_cache(log: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in first.path.parent.iterdir()) == ["base.json", "rootfs.tar"]
     assert calls(log)[0]["epoch"] == "1700000000"
     assert make(refresh=True).cached is False
+    assert [make(since=day).cached for day in ("2026-01-01", "9999-01-01")] == [True, False]
     assert first.sha256 == make().sha256
 
 
