@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.core.data_files import read_state
-from trainwright.core.errors import BuildFailed, Failure, InternalError
+from trainwright.core.errors import BuildFailed, EngineError, Failure, InternalError
 from trainwright.core.processes import described
 from trainwright.core.runner import Child, Completed, end, spawn
+from trainwright.fleet.builders import Builders
 from trainwright.fleet.run_folder import RunFolder, UnitError, UnitProgress
 from trainwright.fleet.schedule import Schedule, Unit
 from trainwright.fleet.view import RunView, last_lines
@@ -51,14 +52,26 @@ class Fleet:
         keep_going: whether further lines start after one has failed. Stages that fail stop nothing: the lines build
             them themselves.
         view: shows each change.
+        builders: of buildx, to which the units are given; without any, the engine's own builds. One that does not
+            answer gets nothing more, and another takes its unit.
     """
 
-    def __init__(self, folder: RunFolder, works: Sequence[Work], *, jobs: int, keep_going: bool, view: RunView) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        works: Sequence[Work],
+        *,
+        jobs: int,
+        keep_going: bool,
+        view: RunView,
+        builders: Sequence[str] = (),
+    ) -> None:
         self._folder = folder
         self._works = {work.progress.name: work for work in works}
         self._schedule = Schedule([Unit(work.progress.name, work.needs, work.wanted) for work in works], jobs)
         self._keep_going = keep_going
         self._view = view
+        self._builders = Builders(builders) if builders else None
         self._children: dict[str, Child] = {}
         self._progress = {work.progress.name: work.progress for work in works}
 
@@ -88,12 +101,16 @@ class Fleet:
             raise
 
     def _begin(self, name: str) -> None:
-        before = self._progress[name]
+        before, work = self._progress[name], self._works[name]
         log = self._folder.log(before.kind, name)
-        child = spawn(self._works[name].argv, out=self._folder.answer(before.kind, name), log=log)
+        builder = self._builders.take(name, work.needs) if self._builders is not None else ""
+        argv = (*work.argv, "--builder", builder) if builder else work.argv
+        child = spawn(argv, out=self._folder.answer(before.kind, name), log=log)
         self._children[name] = child
         self._note(
-            before.replace(state="running", process=described(child.pid), started_at=_now(), log=str(log)),
+            before.replace(
+                state="running", process=described(child.pid), builder=builder, started_at=_now(), log=str(log)
+            ),
         )
         self._view.started(self._progress[name])
 
@@ -102,8 +119,12 @@ class Fleet:
         ended = [(name, done) for name, child in self._children.items() if (done := child.ended()) is not None]
         for name, done in ended:
             progress = self._outcome(name, done)
-            self._note(progress)
             del self._children[name]
+            if self._is_elsewhere(progress):
+                waits = self._schedule.again(name)
+                self._note(progress.replace(state="pending" if waits else "skipped", error=None))
+                continue
+            self._note(progress)
             self._schedule.end(name)
             self._view.ended(progress)
             if progress.state == "failed" and progress.kind == "line" and not self._keep_going:
@@ -111,6 +132,17 @@ class Fleet:
                     if self._progress[left].state == "pending":
                         self._note(self._progress[left].replace(state="skipped"))
         return bool(ended)
+
+    def _is_elsewhere(self, progress: UnitProgress) -> bool:
+        """Whether another builder takes a unit whose own does not answer."""
+        if self._builders is None:
+            return False
+        self._builders.end(progress.name)
+        error = progress.error
+        if error is None or error.exit_code != EngineError.exit_code or not self._builders.lose(progress.name):
+            return False
+        self._view.lost(progress)
+        return True
 
     def _abandon(self) -> None:
         """End every process; what has not been built meanwhile is pending again."""

@@ -54,6 +54,7 @@ class UnitProgress(Document):
     stages: tuple[str, ...] = ()
     state: UnitState = "pending"
     process: str = Field(default="", description="what builds it, or built it last")
+    builder: str = Field(default="", description="the builder of buildx that it was given to; empty: the engine's own")
     started_at: str | None = None
     ended_at: str | None = None
     seconds: float = 0.0

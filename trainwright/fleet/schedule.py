@@ -109,6 +109,19 @@ class Schedule:
             if not self._missing[blocked]:
                 self._queue([blocked])
 
+    def again(self, name: str) -> bool:
+        """Have a running unit wait once more; whether it will start.
+
+        Raises:
+            ValueError: it does not run.
+        """
+        if name not in self._running:
+            raise ValueError(f"{name} does not run")
+        self._running.remove(name)
+        self._waiting.add(name)
+        self._queue([name])
+        return not self._stopped
+
     def stop(self) -> list[str]:
         """Start nothing more; returns the names of the units that will not start, in their order."""
         self._stopped = True

@@ -33,6 +33,9 @@ class RunView(Protocol):
     def ended(self, unit: UnitProgress) -> None:
         """A unit is built, or has failed."""
 
+    def lost(self, unit: UnitProgress) -> None:
+        """The builder of a unit does not answer, and another one takes the unit."""
+
     def tick(self, running: Sequence[UnitProgress]) -> None:
         """What is built now; called several times a second."""
 
@@ -80,6 +83,12 @@ def told(unit: UnitProgress) -> str:
     return f"{unit.name}: built in {duration(unit.seconds)}, {what}"
 
 
+def told_of_builder(unit: UnitProgress) -> str:
+    """That the builder of a unit is lost, in one line."""
+    why = next(iter(unit.error.message.splitlines()), "") if unit.error is not None else ""
+    return f"{unit.name}: another builder takes it, as {unit.builder} gets nothing more: {why}"
+
+
 class _Counting:
     """Counts the image lines that have ended."""
 
@@ -106,6 +115,9 @@ class SilentRun:
     def ended(self, unit: UnitProgress) -> None:
         """Nothing."""
 
+    def lost(self, unit: UnitProgress) -> None:
+        """Nothing."""
+
     def tick(self, running: Sequence[UnitProgress]) -> None:
         """Nothing."""
 
@@ -121,8 +133,13 @@ class PlainRun(_Counting):
         self._say = say
 
     def started(self, unit: UnitProgress) -> None:
-        """Say what is built."""
-        self._say(f"{unit.name}: " + (f"builds {', '.join(unit.stages)}" if unit.stages else "builds"))
+        """Say what is built, and where if there is a choice."""
+        where = f" at {unit.builder}" if unit.builder else ""
+        self._say(f"{unit.name}: builds{where}" + (f": {', '.join(unit.stages)}" if unit.stages else ""))
+
+    def lost(self, unit: UnitProgress) -> None:
+        """Say so."""
+        self._say(told_of_builder(unit))
 
     def ended(self, unit: UnitProgress) -> None:
         """Say what became of it, and how many there are so far."""
@@ -146,7 +163,11 @@ class JsonRun:
 
     def started(self, unit: UnitProgress) -> None:
         """Write one event."""
-        self._write({"event": "started", "kind": unit.kind, "name": unit.name})
+        self._write({"event": "started", "kind": unit.kind, "name": unit.name, "builder": unit.builder})
+
+    def lost(self, unit: UnitProgress) -> None:
+        """Write one event."""
+        self._write({"event": "lost", "builder": unit.builder, "name": unit.name})
 
     def ended(self, unit: UnitProgress) -> None:
         """Write one event."""
@@ -196,6 +217,13 @@ class LiveRun(_Counting):
         with suppress(OSError, ValueError):  # the terminal is gone
             # As a text of its own: a style of print() would be that of the table below as well.
             self._console.print(Text(f"{mark} {printable(told(unit))}", style))
+
+    def lost(self, unit: UnitProgress) -> None:
+        """Write a line that stays."""
+        from rich.text import Text
+
+        with suppress(OSError, ValueError):  # the terminal is gone
+            self._console.print(Text(printable(told_of_builder(unit)), "yellow"))
 
     def tick(self, running: Sequence[UnitProgress]) -> None:
         """Take what is built now."""

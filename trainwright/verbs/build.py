@@ -54,7 +54,9 @@ class BuildFlags(BuildOptions, RequestFlags):
         default=False, description="ask the engine and every source, say what would be built, and build nothing"
     )
     builder: str | None = Field(
-        default=None, description="the buildx builder to build with (default: the engine's own)"
+        default=None,
+        description="the buildx builder to build with (default: the engine's own); with --images several, "
+        "separated by commas",
     )
     stages: str | None = Field(
         default=None, description="build only these stages of the Dockerfile, for the builder's cache: no image, no tag"
@@ -142,6 +144,10 @@ def build(flags: BuildFlags) -> None:
     state = begin(flags, asks="" if flags.json_ else "build", options=flags, locked=flags.locked, smoke=flags.smoke)
     state = replace(state, looked=asked)
     if flags.builder:
+        if "," in flags.builder:
+            raise RequestError(
+                f"--builder {flags.builder}: one image has one builder", remedy="Several are for --images."
+            )
         state = replace(state, site=state.site.replace(builder=flags.builder))
     if flags.stages is not None:
         if flags.tags or flags.smoke or flags.registry or flags.push:

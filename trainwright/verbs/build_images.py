@@ -30,10 +30,10 @@ Option = str | bool | tuple[str, ...]
 JOBS = 2  # BuildKit runs the stages of one build side by side already
 # What each build of a line gets as it was given; and each build of stages, where it has a use for it.
 _PATHS = ("catalog", "site")
-_VALUES = ("builder", "cache", "registry", "push", "refresh")
+_VALUES = ("cache", "registry", "push", "refresh")
 _SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution", "leave_tags")
 _EVERY = (*_PATHS, *_VALUES, *_SWITCHES)
-_OF_STAGES = (*_PATHS, "builder", "cache", "locked", "refresh")
+_OF_STAGES = (*_PATHS, "cache", "locked", "refresh")
 # What means one image alone. --fresh-base would make a base for each line, and they would share nothing.
 _ALONE = (*RequestWords.__struct_fields__, "tags", "stages", "fresh_base")
 
@@ -90,6 +90,8 @@ def _check(flags: BuildFlags) -> None:
             f"--stale: not with --resume {flags.resume}, which has its lines",
             remedy=f"./invoke build --resume {flags.resume}   builds what is left of it.",
         )
+    if flags.builder is not None and not all(_builders(flags)):
+        raise RequestError(f"--builder {flags.builder}: a name is empty", remedy="For example: --builder farm-1,farm-2")
     for name in _ALONE:
         if getattr(flags, name) != getattr(defaults, name):
             raise RequestError(
@@ -104,23 +106,24 @@ def _of_run(flags: BuildFlags, run: RunFile) -> BuildFlags:
     Raises:
         RequestError: a flag is another one than the run was begun with.
     """
-    given = _options(flags)
-    # That only stale lines were chosen is not said again: the run has its lines.
-    options = {name: value for name, value in run.options.items() if name != "stale"}
+    given = {name: value for name, value in _options(flags).items() if name != "builder"}
+    # That only stale lines were chosen is not said again: the run has its lines. Another builder makes the same images.
+    options = {name: value for name, value in run.options.items() if name not in ("stale", "builder")}
     if flags.images not in (None, run.images) or (given and given != options):
         began = " ".join(["--images", shlex.quote(run.images), *_words(flags.replace(**run.options), run.options)])
         raise RequestError(
             f"--resume {run.id}: the run was begun with other flags: {began}",
             remedy=f"./invoke build --resume {run.id}   goes on with these; without --resume a new run begins.",
         )
-    return flags.replace(images=run.images, **run.options)
+    builder = flags.builder or run.options.get("builder")
+    return flags.replace(images=run.images, **run.options | {"builder": builder})
 
 
 def _options(flags: BuildFlags) -> dict[str, Option]:
     """How every line of a run is built: the flags that are not at their default. Paths are absolute.
 
-    ``stale`` is among them, as the tags of such lines do not move as a set."""
-    given = {name: value for name in (*_EVERY, "stale") if (value := getattr(flags, name))}
+    ``stale`` is among them, as the tags of such lines do not move as a set; and ``builder``, which is where."""
+    given = {name: value for name in (*_EVERY, "stale", "builder") if (value := getattr(flags, name))}
     if flags.catalog is None and (own := own_catalog()) is not None:  # of the environment
         given["catalog"] = str(own)
     return given | {name: str(Path(given[name]).absolute()) for name in _PATHS if name in given}
@@ -179,9 +182,11 @@ def _build(
     of_line = _words(flags.replace(leave_tags=waiting is not None), _EVERY)
     units = works(left, groups, [*program(), "build"], of_line, _words(flags, _OF_STAGES))
     folder.forget_stages()
-    say(f"run {folder.run.id}: {len(left)} of {len(images)} lines to build, {flags.jobs} at once; {folder.path}")
+    builders = _builders(flags)
+    jobs = flags.jobs if flags.jobs != JOBS else max(JOBS, len(builders))
+    say(f"run {folder.run.id}: {len(left)} of {len(images)} lines to build, {jobs} at once; {folder.path}")
     view = make_view(flags.mode, say, len(left))
-    fleet = Fleet(folder, units, jobs=flags.jobs, keep_going=flags.keep_going, view=view)
+    fleet = Fleet(folder, units, jobs=jobs, keep_going=flags.keep_going, view=view, builders=builders)
 
     def so_far(moving: SetTags | None) -> FleetDocument:
         lines = {unit.name: unit for unit in (*built, *fleet.progress) if unit.kind == "line"}
@@ -206,6 +211,11 @@ def _build(
     if waiting is None or target is None or flags.leave_tags or document.count("built") < len(images):
         return document
     return so_far(_advance(waiting, images, target, site))
+
+
+def _builders(flags: BuildFlags) -> tuple[str, ...]:
+    """The builders of the command line, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in flags.builder.split(","))) if flags.builder is not None else ()
 
 
 def _waiting(images: Sequence[ChosenImage], flags: BuildFlags) -> SetTags | None:

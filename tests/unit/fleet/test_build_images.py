@@ -155,6 +155,8 @@ def test_what_is_gone_or_has_another_plan_is_built_again(worked):
         (("--images", "pytorch", "--tag", "a:b"), "--tag: not with --images"),
         (("--images", "pytorch", "--with-requirements", "x"), "--with-requirements: not with --images"),
         (("--images", "pytorch", "--stages", "os"), "--stages: not with --images"),
+        (("--images", "pytorch", "--builder", "a,,b"), "--builder a,,b: a name is empty"),
+        (("pytorch:cu124", "--builder", "a,b"), "--builder a,b: one image has one builder"),
         (("pytorch:cu124", "--jobs", "3"), "--jobs: only with --images"),
         (("pytorch:cu124", "--keep-going"), "--keep-going: only with --images"),
         (("pytorch:cu124", "--leave-tags"), "--leave-tags: only with --push"),
@@ -169,12 +171,57 @@ def test_words_that_do_not_go_together_are_refused_before_a_run_begins(worked, w
     assert runs() == []
 
 
-@pytest.mark.parametrize("words", [("--images", "pytorch"), ("--smoke",), ("--builder", "farm")])
+@pytest.mark.parametrize("words", [("--images", "pytorch"), ("--smoke",)])
 def test_a_run_goes_on_as_it_was_begun(worked, words):
     run = build("--images", "tensorflow:cpu", "--no-cache")["run"]
     document = build("--resume", run, *words, code=2)
     assert "the run was begun with other flags: --images tensorflow:cpu --no-cache" in document["message"]
     assert states(build("--resume", run, "--no-cache", "--images", "tensorflow:cpu")) == {TENSORFLOW: "built"}
+
+
+def builders_of(yard: Yard) -> dict[str, list[str]]:
+    """The builders to which each line was given, in order."""
+    found: dict[str, list[str]] = {}
+    for argv in commands(yard):
+        if "--stages" not in argv:
+            found.setdefault(argv[argv.index("--version") + 1], []).append(argv[argv.index("--builder") + 1])
+    return found
+
+
+def test_two_builders_share_the_lines_of_a_run(worked):
+    document = build("--images", IMAGES, "--builder", "farm-1,farm-2", "--no-cache")
+    assert set(states(document).values()) == {"built"}
+    found = builders_of(worked)
+    assert {name for names in found.values() for name in names} == {"farm-1", "farm-2"}
+    assert {line["name"]: [line["builder"]] for line in document["lines"]} == {
+        name: found[VERSIONS[name]] for name in VERSIONS
+    }
+
+
+def test_a_builder_that_does_not_answer_loses_its_lines_to_the_other_one(worked):
+    worked.tell("2.21.0", "fail 4 engine", "built")
+    worked.tell("2.6.0", "hang", "built")
+    worked.go()
+    done = call("build", "--images", IMAGES, "--builder", "farm-1,farm-2", "--no-cache", "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = builders_of(worked)["2.21.0"]
+    assert first != second
+    assert all(names[-1] == second for version, names in builders_of(worked).items() if version == "2.21.0")
+    assert f"{TENSORFLOW}: another builder takes it, as {first} gets nothing more: 2.21.0 is wrong" in done.stderr
+    # The last one is asked all the same, and then its failure is that of the line.
+    for version in VERSIONS.values():
+        worked.tell(version, "fail 4 engine", "fail 4 engine")
+    failed = call("build", "--images", IMAGES, "--builder", "farm-1,farm-2", "--no-cache", "--keep-going", "--json")
+    assert failed.returncode == 4
+    assert set(states(json.loads(failed.stdout)).values()) == {"failed"}
+
+
+def test_a_run_goes_on_at_other_builders(worked):
+    worked.tell("2.21.0", "fail 5 build", "built")
+    first = build("--images", IMAGES, "--builder", "farm-1,farm-2", "--no-cache", "--keep-going", code=5)
+    document = build("--resume", first["run"], "--builder", "farm-3")
+    assert {line["name"]: line["builder"] for line in document["lines"]}[TENSORFLOW] == "farm-3"
+    assert states(build("--resume", first["run"])) == states(document)
 
 
 @contextmanager
