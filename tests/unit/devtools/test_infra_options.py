@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from devtools.generated import ROOT
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
 from tests.support.stacks import AD_HOC, PULL, TEMPLATE, Aws, allows, arn, as_list, deployed, emulated
+from tests.unit.devtools.test_infra_registry import valued
 
 UPLOAD, GPU = ROOT / "infra" / "upload.yaml", ROOT / "infra" / "gpu.yaml"
 PROJECT = "trainwright"
@@ -87,6 +88,20 @@ def test_every_project_is_in_the_network_and_has_the_limits(path: Path) -> None:
         # Nothing is said to CodeBuild until somebody sets it.
         assert template["Parameters"][name]["Default"] == 0
         assert template["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [{"Ref": name}, "0"]}]}
+
+
+def test_a_docker_server_is_in_the_network_of_the_builds() -> None:
+    """cfn-lint holds the names against AWS's schema; the emulator does not keep it."""
+    template = decoded(TEMPLATE)
+    environment = template["Resources"]["Project"]["Properties"]["Environment"]
+    (told,) = [each["Value"] for each in environment["EnvironmentVariables"] if each.get("Name") == "DOCKER_SERVER"]
+    parts = [environment["DockerServer"], told]
+    assert valued(template, {})(parts) == [""]
+    size = {"ComputeType": "BUILD_GENERAL1_LARGE"}
+    for network in ({}, NETWORK):
+        groups = {"SecurityGroupIds": network["SecurityGroupIds"].split(",")} if network else {}
+        made = valued(template, {"DockerServer": size["ComputeType"], **network})(parts)
+        assert made == [size | groups, "yes"]
 
 
 def test_builds_have_the_proxies(aws: Aws, stack: dict[str, str]) -> None:

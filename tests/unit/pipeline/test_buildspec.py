@@ -161,7 +161,9 @@ def test_every_variable_that_a_command_reads_is_known(document):
         text = "\n".join(c for phase in spec["phases"].values() for c in phase.get("commands", ()))
         read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", text))
         made = set(re.findall(r"(?:export |[ ])([A-Z_]+)=", text))
-        assert {n for n in read if not n.startswith("CODEBUILD_")} <= set(spec["env"]["variables"]) | made
+        # By the first two, Docker's client is told where the project's Docker server is.
+        given = {"DOCKER_HOST", "DOCKER_CERT_PATH", *spec["env"]["variables"], *made}
+        assert {n for n in read if not n.startswith("CODEBUILD_")} <= given
 
 
 def test_a_batch_can_run_and_every_job_is_told_what_to_build(document):
@@ -375,6 +377,53 @@ def test_each_job_of_a_batch_of_proofs_brings_its_proof_home(tmp_path, monkeypat
     assert homes["pytorch/cu124"] == (False, ["pytorch/cu124.json"]), "also the proof of a line that failed"
     called = (tmp_path / "called").read_text()
     assert "push" not in called and "prove pytorch/cpu --output proofs-made --progress plain\n" in called
+
+
+CLIENT = """#!/bin/sh
+echo "$0 $* [host=$DOCKER_HOST context=$DOCKER_CONTEXT]" | sed "s,.*/bin/,," >> called
+case "$*" in "context show") echo lent ;; "buildx inspect trainwright") grep -q "buildx create" called ;; esac
+"""
+CERTIFICATES = "ca=/c/ca.pem,cert=/c/cert.pem,key=/c/key.pem"
+
+
+@pytest.mark.parametrize(
+    ("variables", "context", "server"),
+    [
+        ({}, "", "lent"),
+        ({"DOCKER_HOST": "tcp://server:9876"}, "host=tcp://server:9876", "docker-server"),
+        (
+            {"DOCKER_HOST": "tcp://server:9876", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/c"},
+            f"host=tcp://server:9876,{CERTIFICATES}",
+            "docker-server",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["buildspec.yml", "buildspec-stages.yml"])
+def test_a_docker_server_has_buildkit_and_everything_else_is_on_this_machine(
+    tmp_path, name, variables, context, server
+):
+    shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "bin").mkdir()
+    for tool in ("bin/docker", "bin/aws", "invoke"):
+        (tmp_path / tool).write_text(CLIENT if tool != "invoke" else CLIENT.replace(".*/bin/", r".*\./"))
+        (tmp_path / tool).chmod(0o755)
+    image = "1.dkr.ecr.us-west-2.amazonaws.com/docker-hub/moby/buildkit@sha256:aa"
+    given = {"DOCKER_SERVER": "yes", "CACHE": "1.dkr.ecr.us-west-2.amazonaws.com/x/cache", "BUILDKIT_IMAGE": image}
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    built = run_build(tmp_path, name, environment={**path, **given, **variables}, phases=("install",), timeout=30)
+    assert built.succeeded, built.log
+    called = (tmp_path / "called").read_text().splitlines()
+    place = [line.startswith("docker buildx create") for line in called].index(True)
+    there = f"[host={variables.get('DOCKER_HOST', '')} context=]"
+    create = f"--name trainwright --driver docker-container --driver-opt image={image} --bootstrap {server}"
+    assert called[place] == f"docker buildx create {create} {there}"
+    made = [line for line in called if line.startswith("docker context create")]
+    assert made == ([f"docker context create docker-server --docker {context} {there}"] if context else [])
+    assert all(line.endswith(there) for line in called[:place])
+    # From here on, nothing goes to the server, and the builder is not made again.
+    assert len([line for line in called if line.startswith("docker buildx create")]) == 1
+    assert any(line.startswith("invoke doctor --fix") for line in called[place:])
+    assert all(line.endswith("[host= context=default]") for line in called[place + 1 :])
 
 
 def test_stages_that_fail_stop_no_image(tmp_path, monkeypatch):
