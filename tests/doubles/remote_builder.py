@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -26,7 +27,7 @@ from trainwright.engine.engine import find_client
 
 RELEASE = "trixie"
 NAME = "trainwright-test-farm"
-BRIDGE = f"twfarm{os.getpid()}"  # two runs of the tests side by side; 15 characters at most
+BRIDGE = f"tw{{}}{os.getpid()}"  # two runs of the tests side by side; 15 characters at most
 # What an engine answers with when a connection becomes one to its BuildKit (moby, /grpc).
 _UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
@@ -38,6 +39,11 @@ class RemoteBuilder:
     name: str
     configuration: Path
     endpoint: str
+
+    def kill(self) -> None:
+        """End its engine in the middle of what it does, as a machine that is switched off."""
+        group = int((Path(self.endpoint.removeprefix("unix://")).parent / "pid").read_text())
+        os.killpg(group, signal.SIGKILL)
 
     def forget(self) -> None:
         """Empty its cache, as on a new machine."""
@@ -56,21 +62,23 @@ def buildx_configuration(folder: Path) -> Path:
 
 
 @contextmanager
-def remote_builder(folder: Path, configuration: Path) -> Iterator[RemoteBuilder]:
+def remote_builder(folder: Path, configuration: Path, number: int = 1) -> Iterator[RemoteBuilder]:
     """Start it; everything of it is gone on the way out.
 
     Args:
         folder: for its sockets and data; a short path, as that of a socket has 107 characters at most.
         configuration: of :func:`buildx_configuration`; ``DOCKER_CONFIG`` has to name it.
+        number: of several at a time.
     """
     endpoint, proxied = folder / "engine", folder / "buildkit"
     buildx = [find_client().path, "buildx"]
-    create = [*buildx, "create", "--name", NAME, "--driver", "remote", f"unix://{proxied}"]
+    name, own_bridge = NAME if number == 1 else f"{NAME}-{number}", BRIDGE.format(number)
+    create = [*buildx, "create", "--name", name, "--driver", "remote", f"unix://{proxied}"]
     try:
-        with bridge(BRIDGE), _engine(folder, endpoint), _proxy(proxied, endpoint):
+        with bridge(own_bridge), _engine(folder, endpoint, own_bridge), _proxy(proxied, endpoint):
             environment = {**os.environ, "DOCKER_CONFIG": str(configuration)}
             subprocess.run(create, check=True, capture_output=True, env=environment)
-            yield RemoteBuilder(NAME, configuration, f"unix://{endpoint}")
+            yield RemoteBuilder(name, configuration, f"unix://{endpoint}")
     finally:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in sorted((m for m in mounts if m.startswith(str(folder))), reverse=True):
@@ -79,7 +87,7 @@ def remote_builder(folder: Path, configuration: Path) -> Iterator[RemoteBuilder]
 
 
 @contextmanager
-def _engine(folder: Path, endpoint: Path) -> Iterator[None]:
+def _engine(folder: Path, endpoint: Path, own_bridge: str) -> Iterator[None]:
     programs = folder / "bin"
     programs.mkdir(parents=True)
     for package in ("docker.io", "containerd"):
@@ -88,7 +96,7 @@ def _engine(folder: Path, endpoint: Path) -> Iterator[None]:
     (folder / "daemon.json").write_text('{"features": {"containerd-snapshotter": true}}')
     argv = [str(programs / "dockerd"), "--config-file", f"{folder}/daemon.json", "-H", f"unix://{endpoint}"]
     argv += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "-p", f"{folder}/pid"]
-    argv += [f"--bridge={BRIDGE}", "--iptables=false", "--ip6tables=false"]
+    argv += [f"--bridge={own_bridge}", "--iptables=false", "--ip6tables=false"]
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin"}
     log = folder / "log"
     with running(argv, log, grace=30, env=environment, start_new_session=True) as process:
@@ -132,11 +140,16 @@ def _proxy(place: Path, endpoint: Path) -> Iterator[None]:
 
 def _join(client: socket.socket, endpoint: Path) -> None:
     with client, socket.socket(socket.AF_UNIX) as engine:
-        engine.connect(str(endpoint))
-        engine.sendall(_UPGRADE)
         head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            head += engine.recv(1)
+        try:
+            engine.connect(str(endpoint))
+            engine.sendall(_UPGRADE)
+            while not head.endswith(b"\r\n\r\n"):
+                if not (more := engine.recv(1)):
+                    return
+                head += more
+        except OSError:
+            return  # it was killed
         back = threading.Thread(target=_copy, args=(engine, client), daemon=True)
         back.start()
         _copy(client, engine)

@@ -58,6 +58,7 @@ LONGEST = (
     "test_pipeline",
     "test_estimator_proof",
     "test_builders",
+    "test_two_builders",
     "test_rehearse_failures",
     "test_example",
     "test_build_cpu",
