@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
-from tests.support.pipeline_source import made_source
+from tests.support.pipeline_source import BASE, made_source
 from trainwright.catalog.catalog import load_catalog
 from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.core.errors import RequestError
@@ -377,6 +377,24 @@ def test_each_job_of_a_batch_of_proofs_brings_its_proof_home(tmp_path, monkeypat
     assert homes["pytorch/cu124"] == (False, ["pytorch/cu124.json"]), "also the proof of a line that failed"
     called = (tmp_path / "called").read_text()
     assert "push" not in called and "prove pytorch/cpu --output proofs-made --progress plain\n" in called
+
+
+@pytest.mark.parametrize("failing", ["", "docker"])
+def test_bases_come_from_the_mirrors_that_the_site_has_in_ecr(tmp_path, failing):
+    source = made_source(tmp_path / "source")
+    shutil.copy(ROOT / "buildspec.yml", source)
+    cache = "111122223333.dkr.ecr.eu-west-1.amazonaws.com"
+    (source / "trainwright.toml").write_text(
+        f'[registries]\n"docker.io" = "{cache}/docker-hub"\n"quay.io" = "mirror.example/quay"\n'
+    )
+    path = {"PATH": f"{source}/bin:{os.environ['PATH']}", "CALLED": str(source / "called"), "FAILING": failing}
+    built = run_build(source, environment=path, phases=("pre_build",), timeout=30)
+    assert built.succeeded == (not failing), built.log
+    called = (source / "called").read_text().splitlines()
+    for host, region in ((BASE.partition("/")[0], "us-west-2"), (cache, "eu-west-1")):
+        assert f"aws ecr get-login-password --region {region}" in called
+        assert f"docker login --username AWS --password-stdin {host} with token" in called
+    assert not any("mirror.example" in line for line in called)
 
 
 CLIENT = """#!/bin/sh
