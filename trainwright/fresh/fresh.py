@@ -57,6 +57,9 @@ class Sources(Protocol):
     def upgrades(self, image: ChosenImage, lock: PlanLock, record: BuildRecord) -> Sequence[LockRow]:
         """How the lock of a plan differs from what its sources have."""
 
+    def of_line(self, image: ChosenImage) -> Sequence[str]:
+        """Python packages in the lock of an image line of which the index has newer versions that fit."""
+
 
 def read_age(word: str | None) -> timedelta | None:
     """An age that a flag names: ``30d``, ``12h``, ``8w``.
@@ -96,18 +99,31 @@ def look(
         Failure: as the questions raise.
     """
     rows = [_row(image, newest.get(image.name), site, questions, now) for image in images]
-    unknown = dict.fromkeys(questions.sources.unknown) if questions.sources is not None else ()
+    hints, unknown = [*_hints(images, newest, site, questions)], list[str]()
+    if questions.sources is not None:
+        unknown = [*dict.fromkeys(questions.sources.unknown)]
     stale = sum(bool(row.reasons) for row in rows)
     document = FreshDocument(
         schema="trainwright/fresh/1",
         lines=tuple(rows),
         stale=stale,
         next="",
-        notes=(*notes, *unknown),
+        notes=(*notes, *unknown, *hints),
         exit_code=FOUND if stale else 0,
     )
     names = ",".join(document.names)
     return document.replace(next=f"./invoke build --images {shlex.quote(names)}" if names else "")
+
+
+def _hints(
+    images: Sequence[ChosenImage], newest: Mapping[str, NewestImage], site: Site, questions: Questions
+) -> Iterator[str]:
+    """What a new lock of a line would take: its images are what the line says, so they are not stale."""
+    for image in images if questions.sources is not None else ():
+        if image.name in newest and find_lock(image.plan, site) is None:
+            assert questions.sources is not None
+            if newer := questions.sources.of_line(image):
+                yield f"{image.name}: ./invoke lock-lines would take {_few(newer)}"
 
 
 def _row(image: ChosenImage, newest: NewestImage | None, site: Site, questions: Questions, now: datetime) -> FreshRow:

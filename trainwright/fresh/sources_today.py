@@ -8,12 +8,15 @@ from trainwright.build.labels import OCI
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.platforms import PLATFORMS
+from trainwright.catalog.wheel_lock import Lock
+from trainwright.core.errors import Failure
 from trainwright.core.say import Say
 from trainwright.fresh.archive_today import Archives, NewerPackage
 from trainwright.fresh.base_today import BaseImages
 from trainwright.lock.diff import newer_python, row
 from trainwright.lock.documents import LockRow
-from trainwright.pipeline.images import ChosenImage
+from trainwright.lock.wheels import lock_line
+from trainwright.pipeline.images import ChosenImage, line_name
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.site.site import Site
@@ -69,6 +72,29 @@ class SourcesToday:
         """
         self._say(f"{image.name}: asking the sources of its lock")
         return list(self._upgrades(image, lock, record))
+
+    def of_line(self, image: ChosenImage) -> Sequence[str]:
+        """Python packages in the lock of a supported line of which the index has newer versions that fit the line."""
+        for entry in self._catalog.lines:
+            line = entry.line
+            if line_name(line.framework, line.version, line.cuda, line.base.kind) == image.name:
+                break
+        else:
+            return ()
+        if line.status != "supported" or line.as_of is not None:
+            return ()
+        self._say(f"{image.name}: asking the index what fits its line")
+        try:
+            held = {each.name: each.version for each in Lock.load(entry.lock_for(image.plan.platform)).packages}
+            today = lock_line(line.as_json(), image.plan.platform).packages
+        except Failure as failed:
+            self.unknown.append(f"Python packages of {image.name}: {failed.message.splitlines()[0]}")
+            return ()
+        return [
+            f"{each.name} {held[each.name]} → {each.version}"
+            for each in today
+            if held.get(each.name, each.version) != each.version
+        ]
 
     def _upgrades(self, image: ChosenImage, lock: PlanLock, record: BuildRecord) -> Iterator[LockRow]:
         inputs = gather(image.plan, self._catalog, self._site, lock, flags=image.request.flags())

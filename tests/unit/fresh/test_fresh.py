@@ -164,6 +164,7 @@ class Today:
     def __init__(self, *, base: str = "", newer: tuple[str, ...] = (), rows: Any = (), unknown: Any = ()) -> None:
         self.unknown, self.moved, self.newer, self.rows = [*unknown], base, newer, rows
         self.asked: list[str] = []
+        self.fits: tuple[str, ...] = ()
 
     def base(self, *_: object) -> str:
         self.asked.append("base")
@@ -171,6 +172,9 @@ class Today:
 
     def packages(self, _: BuildRecord, packages: Mapping[str, str]) -> list[NewerPackage]:
         return [NewerPackage(name, packages[name], "9") for name in self.newer if name in packages]
+
+    def of_line(self, *_: object) -> tuple[str, ...]:
+        return self.fits
 
     def upgrades(self, *_: object) -> Any:
         return self.rows
@@ -219,6 +223,18 @@ def test_a_base_that_has_moved_in_its_registry(site):
     sources = Today(base="nvidia/cuda:x is 0123 now")
     looked(image, site, sources=sources)
     assert sources.asked == []  # what a build starts from is in the lock
+
+
+def test_what_a_new_lock_of_a_line_would_take_is_noted_and_makes_nothing_stale(site):
+    image = chosen()
+    built(image)
+    sources = Today()
+    sources.fits = ("a 1 → 2", "b 1 → 2", "c 1 → 2", "d 1 → 2")
+    document = looked(image, site, sources=sources)
+    assert document.notes == (f"{NAME}: ./invoke lock-lines would take a 1 → 2, b 1 → 2, c 1 → 2 and 1 more",)
+    assert document.exit_code == 0
+    locked(image, site)
+    assert looked(image, site, sources=sources).notes == ()
 
 
 def test_what_gave_no_answer_is_noted_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.support.build_records import record_of
 from tests.support.loopback import Loopback
 from tests.unit.fresh.test_base_today import LAYERS, Hub
 from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.wheel_lock import Lock
+from trainwright.core.errors import SourceError
 from trainwright.fresh import sources_today
 from trainwright.fresh.sources_today import SourcesToday
 from trainwright.lock.diff import row
@@ -56,3 +59,32 @@ def test_what_a_lock_could_take(server: Loopback, monkeypatch: pytest.MonkeyPatc
     assert today.unknown == []
     same = lock.replace(base=base.replace(digest=hub.digest), system=())
     assert [each.kind for each in today.upgrades(line, same, made)] == ["python"]
+
+
+CPU = "pytorch-2.13.0-cpu-debian"
+
+
+def test_what_fits_a_supported_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = choose(CPU, load_catalog(), Site())
+    (old,) = choose("pytorch-2.6.0-cu124-debian", load_catalog(), Site())
+    (entry,) = [e for e in load_catalog().lines if e.line.framework == "pytorch" and e.path.parent.name == "cpu"]
+    held = Lock.load(entry.lock_path)
+    first, *rest = held.packages
+    asked: list[Any] = []
+
+    def lock_line(*given: Any) -> Lock:
+        asked.append(given)
+        return held.replace(packages=(first.replace(version="99"), *rest))
+
+    monkeypatch.setattr(sources_today, "lock_line", lock_line)
+    today = SourcesToday(load_catalog(), Site(), say=lambda _: None)
+    assert today.of_line(line) == [f"{first.name} {first.version} → 99"]
+    assert today.of_line(old) == ()  # nobody makes new locks of a line that is not maintained
+    assert len(asked) == 1
+
+    def refuses(*_: Any) -> Lock:
+        raise SourceError("the index does not answer\nin detail")
+
+    monkeypatch.setattr(sources_today, "lock_line", refuses)
+    assert today.of_line(line) == ()
+    assert today.unknown == [f"Python packages of {CPU}: the index does not answer"]
