@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import uuid
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import pytest
 from tests.doubles.aws import emulated_aws, why_not
 from tests.support.documents import validated
 from tests.support.in_process import call
+from tests.support.loopback import loopback
 from tests.support.osv import database, record
 from tests.support.registry_images import push_proven
 from trainwright.catalog.catalog import load_catalog
@@ -100,6 +102,33 @@ def test_the_newest_image_of_a_line_in_a_repository(place, address, tmp_path):
     assert [reason["cause"] for reason in stale["lines"][0]["reasons"]] == ["vulnerability"]
     (other,) = validated(call("fresh", "pytorch-2.13.0-cpu-debian", *words[2:]).stdout)["lines"]
     assert [reason["cause"] for reason in other["reasons"]] == ["never"]
+
+
+def test_what_the_nightly_build_asks_of_a_registry_an_archive_and_a_database(place, address, tmp_path):
+    """With addresses alone, as its machine has no engine and keeps nothing: the fix of one package, in two causes."""
+    libc = record("DEBIAN-CVE-2026-2", "libc6", {"introduced": "0"}, {"fixed": "2.36-10"}, upstream=["CVE-2026-2"])
+    root = database(tmp_path / "osv", TORCH, libc, packed=("PyPI", "Debian:12"))
+    suites = [f"/debian/dists/{suite}/main/binary-amd64/Packages.xz" for suite in ("bookworm", "bookworm-updates")]
+    security = "/security/dists/bookworm-security/main/binary-amd64/Packages.xz"
+    with loopback() as server:
+        server.pages = {path: lzma.compress(b"Package: libc6\nVersion: 2.36-9\n") for path in suites}
+        server.pages[security] = lzma.compress(b"")
+        for ecosystem in ("PyPI", "Debian:12"):
+            server.pages[f"/osv/{ecosystem}/all.zip"] = (root / ecosystem / "all.zip").read_bytes()
+        (tmp_path / "trainwright.toml").write_text(
+            f'apt_mirror = "{server.url}/debian"\napt_security_mirror = "{server.url}/security"\n'
+            f'[aws]\naccount = "{DEV}"\nregion = "{WEST}"\n'
+        )
+        words = ("fresh", NAME, "--repository", place.repository, "--database", f"{server.url}/osv", "--names")
+        before = call(*words)
+        server.pages[security] = lzma.compress(b"Package: libc6\nVersion: 2.36-10\n")
+        after = call(*words)
+    # What is known before the archive has the fix would be built every night, and change nothing.
+    assert (before.returncode, before.stdout.strip()) == (1, ""), before.stderr
+    assert "CVE-2026-1 (high, torch 2.6.0 → 2.7.0)" in before.stderr and "(not by another build alone)" in before.stderr
+    assert (after.returncode, after.stdout.strip()) == (1, NAME), after.stderr
+    assert "newer packages: libc6 2.36-9 → 2.36-10" in after.stderr
+    assert "fixable: CVE-2026-2" in after.stderr
 
 
 def test_a_base_image_in_ecr_is_asked_for_with_the_credentials_of_aws(place, address):
