@@ -5,10 +5,10 @@ catalog. Seconds of stages are measured ones: those in ``docs/tour.md``, in ``de
 decision 47, or with ``--records`` those of the build records in a state folder. What the client does is done and timed:
 a process that makes a plan and a Dockerfile, the files of the run's folder, and build contexts, whose bytes count.
 
-Builders are elsewhere. What comes back is simulated in both ways: the results of the builder's proof alone (``pipeline
---format kubernetes``, the group ``proved`` of a bake file), or the image as well, which the engine here pulls (``build
---builder``, ``--registry``). Sizes of images and the speed of a pull are those that ``bench/sizes.py`` and
-``bench/pull.py`` measured last.
+Builders are elsewhere. What comes back is simulated in both ways: the results of the builder's proof alone (``build
+--stay``, ``pipeline --format kubernetes``, the group ``proved`` of a bake file), or the image as well, which the engine
+here pulls (``build --builder``, ``--registry``). Sizes of images and the speed of a pull are those that
+``bench/sizes.py`` and ``bench/pull.py`` measured last.
 """
 
 from __future__ import annotations

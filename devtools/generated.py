@@ -73,6 +73,7 @@ from trainwright.verbs.documents import (
     FailureDocument,
     RenderDocument,
     StagesDocument,
+    StayDocument,
 )
 from trainwright.verbs.prove import ProveDocument
 from trainwright.verbs.sign import SignDocument
@@ -97,6 +98,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "build": BuildDocument,
     "dry-run": DryRunDocument,
     "stages": StagesDocument,
+    "stay": StayDocument,
     "remote-build": RemoteBuildDocument,
     "fleet": FleetDocument,
     "pipeline": PipelineDocument,

@@ -21,6 +21,7 @@ from tests.doubles.packages import unpacked
 from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
 from tests.support import builds
+from tests.support.documents import validated
 from tests.support.loopback import dead_url
 from trainwright.build.ledger import LedgerRow
 from trainwright.build.options import BuildOptions
@@ -32,6 +33,7 @@ from trainwright.plan.plan import PLAN_LABEL, Expectation, Plan
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.prove.in_build import ALL, ASKED, BUILD, read
 from trainwright.site.site import load_site
 from trainwright.sources.gather import gather
 
@@ -145,6 +147,29 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     loaded, _ = build(small_catalog, farm.name)
     assert loaded.pushed is None
     assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == loaded.image_id
+
+
+def test_an_image_stays_where_it_was_built(program, farm, repositories, docker, tmp_path):
+    site, repository = tmp_path / "site.toml", f"{repositories}/team/stays"
+    site.write_text('build_network = "host"\n')
+    words = ("--framework", "pytorch", "--cuda", "cpu")
+    own = {"TRAINWRIGHT_STATE": str(tmp_path / "state"), "DOCKER_CONFIG": str(farm.configuration)}
+    where = ("--builder", farm.name, "--registry", repository, "--stay", "--site", str(site))
+    done = program("build", *words, *where, "--json", **own)
+    assert done.code == 0, done.err[-4000:]
+    document = validated(done.out)
+    name, _, digest = document["image"].partition("@")
+    assert name == repository and tags(repositories, "team/stays") == []
+    status, manifest = ask(repositories, f"team/stays/manifests/{digest}")
+    assert status == 200 and manifest["layers"]
+    here = docker("image", "inspect", "--format", "{{.Id}}", manifest["config"]["digest"], check=False)
+    assert not here.startswith("sha256:"), "it came here"
+    results = Path(document["results"])
+    proof = read(results, results / ASKED, asked=ALL)
+    assert proof.tested and len(proof.rows) >= document["passed"] > 0
+    assert document["left"] == proof.left
+    assert json.loads((results / BUILD).read_text())["buildkit"] == f"{farm.name} (remote)"
+    assert document["next"] == ""  # the registry is not ECR
 
 
 ELF = b"\x7fELF"

@@ -17,8 +17,12 @@ from tests.support.in_process import call
 from tests.support.job_results import builders_results, found_in, job_result
 from tests.support.registry_images import push_image, push_proven
 from tests.support.signing_keys import write_pair
+from trainwright.build import store
 from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import ProofFailed
+from trainwright.engine.engine import Client, Engine
 from trainwright.fresh.images import in_registry
+from trainwright.pipeline import smoke_by_digest
 from trainwright.pipeline.images import choose
 from trainwright.plan.plan import Plan
 from trainwright.push.attest import PREDICATE, PROVENANCE, RECORD, TEST_RESULT, attested
@@ -135,6 +139,60 @@ def test_an_image_that_no_engine_has_seen_is_proven_by_its_builder_and_a_job(pla
     assert attached(there, image) == attached(place, image)
     assert advance(place).returncode == 0
     assert opened(place)[0].digest("pytorch-2.13.0-cpu") == image.digest
+
+
+@pytest.fixture
+def engine(monkeypatch, plan):
+    """An engine that has any image, in which the probe finds this, and tests end like that."""
+    told: dict[str, Any] = {"found": found_in(plan), "failed": False}
+
+    def tested(record, address, *_, **__):
+        row = {"component": "metis", "check": "test_listens", "reason": "", "seconds": 1.0}
+        row["outcome"] = "failed" if told["failed"] else "passed"
+        counts = {"passed": int(not told["failed"]), "failed": int(told["failed"]), "skipped": 0, "seconds": 1.0}
+        smoke = {"schema": "trainwright/smoke/1", "image": address, "image_id": record.image_id, "plan": record.plan.id}
+        record = record.replace(smoke={**smoke, **counts, "rows": [row]})
+        store.save(record)
+        if told["failed"]:
+            raise ProofFailed("a test failed")
+        return record, None
+
+    docker = Engine(Client("/bin/false", "buildx", "20.10", "plain"), "20.10")
+    monkeypatch.setattr(smoke_by_digest, "connect", lambda **_: docker)
+    monkeypatch.setattr(smoke_by_digest, "_pull", lambda *_: f"sha256:{7:064x}")
+    monkeypatch.setattr(
+        smoke_by_digest.probing, "probe", lambda *_, **__: {**told["found"], "image": {"labels": plan.labels}}
+    )
+    monkeypatch.setattr(smoke_by_digest, "smoke_record", tested)
+    return told
+
+
+def test_an_image_that_stayed_where_it_was_built_is_tested_by_its_digest(place, plan, tmp_path, monkeypatch, engine):
+    image = by_digest(place, plan, b"stays")
+    results = builders_results(tmp_path, plan, monkeypatch)
+    words = ("smoke", "--image", place.digested(image.digest), "--attach", "--json")
+    alone = call(*words)
+    assert alone.returncode == 6 and "no build record" in alone.stdout
+    # Another image than the one that its builder has looked into.
+    engine["found"] = found_in(plan, packages={"libc6": "0"})
+    other = call(*words, "--import", str(results))
+    assert other.returncode == 6 and "other packages" in other.stdout, other.stdout
+    assert not attached(place, image)
+    engine["found"], engine["failed"] = found_in(plan), True
+    failed = call(*words, "--import", str(results))
+    assert failed.returncode == 6, failed.stderr
+    assert "metis: test_listens" in failed.stdout and attached(place, image) == [TEST_RESULT]
+    assert opened(place)[0].tags_of(image.digest) == [] and "no build record" in promoted(place, image, 6)["message"]
+    engine["failed"] = False
+    passed = call(*words, "--import", str(results))
+    assert passed.returncode == 0, passed.stdout + passed.stderr
+    ecr, registry = opened(place)
+    assert ecr.tags_of(image.digest) == [tags_of(plan, DAY, CATALOG).immutable]
+    record = attested(ecr, registry, image, registry.published(image))
+    assert record.smoke is not None
+    rows = {row["check"]: row["outcome"] for row in record.smoke["rows"]}
+    assert rows["test_has_a_shell"] == "passed" and rows["job: metis: test_listens"] == "passed"
+    assert len(promoted(place, image, 0)["promoted"]) == 1
 
 
 def test_the_same_results_are_attached_once(place, plan, tmp_path, monkeypatch, clouds):

@@ -17,9 +17,9 @@ import pytest
 
 from tests.support.build_records import probe_of
 from trainwright.core.paths import data_root, templates_dir
-from trainwright.pipeline.take_results import ASKED, BUILD
 from trainwright.plan.plan import Plan
 from trainwright.prove import in_build, probe
+from trainwright.prove.in_build import ASKED, BUILD
 
 TEST = """
 import pytest

@@ -292,13 +292,20 @@ def run_build(
         for trouble in progress.cache_troubles:
             say(f"--cache: {trouble}")
         if options.registry is not None and not stages and proof is None:
-            say(f"pulling the image from {options.registry}, to prove it here")
-            image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
-            return Built(image_id, progress, pushed)
+            return _pushed(engine, options, metadata, progress, say)
         image_id = id_file.read_text().strip() if id_file.is_file() else ""
     if stages and image_id:
         run([engine.client.path, "rmi", image_id], env=engine.cli_env)
     return Built(image_id, progress)
+
+
+def _pushed(engine: Engine, options: BuildOptions, metadata: Path, progress: BuildProgress, say: Say) -> Built:
+    """What a builder pushed, in the engine as well unless it is to stay there."""
+    image_id, pushed = builders.pushed_image(str(options.registry), metadata)
+    if not options.stay:
+        say(f"pulling the image from {options.registry}, to prove it here")
+        image_id = builders.pull_pushed(engine, pushed)
+    return Built(image_id, progress, pushed)
 
 
 def _common_words(engine: Engine, options: BuildOptions) -> list[str]:

@@ -58,6 +58,12 @@ class BuildOptions(Words):
         metavar="REPOSITORY",
     )
 
+    stay: bool = Field(
+        default=False,
+        description="the image stays in --registry and does not come here: its builder proves it, and a job that is "
+        "started by its digest (smoke --attach)",
+        heading="After the build",
+    )
     allow_redistribution: bool = Field(
         default=False,
         description="--registry may be a public one, although licences restrict redistribution",
@@ -87,6 +93,8 @@ class BuildOptions(Words):
             check_reference(reference)
         if self.registry is not None:
             check_registry(self.registry)
+        elif self.stay:
+            raise RequestError("--stay: only with --registry", remedy="Without it, the image comes to this engine.")
 
 
 def _is_day(text: str) -> bool:

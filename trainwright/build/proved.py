@@ -6,14 +6,17 @@ its cache afterwards: one that is not what its plan says goes nowhere.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.build.build import ProofWanted, own_steps, run_build
+from trainwright.build.build import Built, ProofWanted, own_steps, run_build
 from trainwright.build.options import BuildOptions
+from trainwright.core.errors import ProofFailed, RequestError
+from trainwright.core.owned import write_atomically
 from trainwright.core.paths import state_dir
 from trainwright.core.say import Say
 from trainwright.engine.builders import Builder
@@ -21,7 +24,7 @@ from trainwright.engine.buildkit_log import BuildProgress, Vertex
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import IMAGE_STAGES
 from trainwright.plan.plan import Plan
-from trainwright.prove.in_build import ALL, PROBE, BuiltProof, read
+from trainwright.prove.in_build import ALL, ASKED, BUILD, FOLDER, PROBE, BuiltProof, read
 from trainwright.sources.inputs import Inputs
 
 
@@ -33,13 +36,21 @@ class ProofRun:
     progress: BuildProgress
 
 
-def proves(builder: Builder, plan: Plan) -> bool:
+def proves(builder: Builder, plan: Plan, *, stay: bool = False) -> bool:
     """Whether a builder is to prove an image itself.
 
     The engine's own has the image where containers of it run. What AWS's containers bring is held against what was
     found in them before (:mod:`trainwright.prove.base`), which takes containers as well.
+
+    Raises:
+        RequestError: the image is to ``stay`` there, and its builder cannot prove it.
     """
-    return not builder.own and plan.base.kind != "dlc"
+    its_own = not builder.own and plan.base.kind != "dlc"
+    if stay and not its_own:
+        raise RequestError(
+            "--stay: what one of AWS's containers brings is looked at in containers here", remedy="Leave --stay out."
+        )
+    return its_own
 
 
 def prove_where_built(
@@ -69,7 +80,7 @@ def prove_where_built(
         ProofFailed: the image is not what its plan says, a test failed, or the results cannot be trusted.
         Failure: as of :func:`trainwright.build.build.run_build`.
     """
-    folder, asked = state_dir() / "built-proofs" / inputs.plan.id[:16], ALL if smoke else PROBE
+    folder, asked = results_folder(inputs.plan), ALL if smoke else PROBE
     say(f"the builder {builder.name} builds the image and proves it")
 
     def ask(what: str, how: BuildOptions) -> BuildProgress:
@@ -85,6 +96,43 @@ def prove_where_built(
         say("the image was built anew, so it is proven anew")
         ask(f"{asked} {datetime.now(UTC).isoformat()}", options.replace(no_cache=False))
     return ProofRun(read(folder, context, asked=asked), progress)
+
+
+def results_folder(plan: Plan) -> Path:
+    """Where the results of a builder are kept."""
+    return state_dir() / "built-proofs" / plan.id[:16]
+
+
+def keep_asked(plan: Plan, context: Path, builder: Builder, seconds: float) -> Path:
+    """Keep beside the results of a builder what it was asked, so that they can be taken elsewhere; their folder.
+
+    Args:
+        plan: of the image.
+        context: the build context.
+        builder: who built.
+        seconds: that it took.
+    """
+    folder = results_folder(plan)
+    asked = folder / ASKED / FOLDER
+    asked.mkdir(parents=True, exist_ok=True)
+    for name in ("plan.json", "request.json"):
+        shutil.copyfile(context / FOLDER / name, asked / name)
+    how = {"client": "buildx", "buildkit": f"{builder.name} ({builder.driver})", "seconds": round(seconds, 1)}
+    write_atomically(folder / BUILD, json.dumps(how) + "\n")
+    return folder
+
+
+def check_stays(built: Built, options: BuildOptions) -> None:
+    """Check that an image which its builder has not proven does not have to stay where it is.
+
+    Raises:
+        ProofFailed: it has to.
+    """
+    if options.stay:
+        raise ProofFailed(
+            f"{built.pushed}: the builder no longer had the image that it proved, and pushed another, which has no tag",
+            remedy="Build again.",
+        )
 
 
 def is_proven(image: BuildProgress) -> bool:

@@ -165,18 +165,27 @@ def output_words(builder: Builder, registry: str | None, metadata: Path) -> list
     return ["--output", output, "--provenance=false", "--metadata-file", str(metadata)]
 
 
-def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str]:
-    """Pull what a builder pushed, to prove it here; returns the image's id and its address by digest.
+def pushed_image(registry: str, metadata: Path) -> tuple[str, str]:
+    """The id of an image that a builder pushed, and its address by digest.
+
+    Args:
+        registry: the repository of ``--registry``.
+        metadata: the file that the client wrote.
+    """
+    said = json.loads(metadata.read_text())
+    return str(said.get("containerimage.config.digest", "")), f"{registry}@{said['containerimage.digest']}"
+
+
+def pull_pushed(engine: Engine, reference: str) -> str:
+    """Pull what a builder pushed, to prove it here; returns the image's id.
 
     Args:
         engine: the engine that pulls; it checks the digest.
-        registry: the repository of ``--registry``.
-        metadata: the file that the client wrote.
+        reference: the address by digest.
 
     Raises:
         RegistryRefused: it cannot be pulled.
     """
-    reference = f"{registry}@{json.loads(metadata.read_text())['containerimage.digest']}"
     done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
     if not done.ok:
         raise RegistryRefused(
@@ -187,7 +196,7 @@ def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str
     shown = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", reference], env=engine.cli_env)
     if not shown.ok:
         raise EngineError(f"the engine cannot find the image that it pulled: {shown.tail(2)}")
-    return shown.stdout.strip(), reference
+    return shown.stdout.strip()
 
 
 def push_failure(registry: str | None, said: str, log: str) -> RegistryRefused | None:

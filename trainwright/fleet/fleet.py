@@ -160,7 +160,8 @@ class Fleet:
         answer = answer if isinstance(answer, dict) else {}
         if done.ok and progress.kind == "stages":
             return progress.replace(state="built")
-        if done.ok and isinstance(image := answer.get("image_id"), str):
+        # Of --stay, the address of the image in its registry.
+        if done.ok and isinstance(image := answer.get("image_id") or answer.get("image"), str):
             tags, size = tuple(answer.get("tags", ())), answer.get("size_bytes", 0)
             return progress.replace(state="built", image=image, tags=tags, size_bytes=size)
         return progress.replace(state="failed", error=self._error(progress, done, answer))

@@ -21,7 +21,7 @@ from trainwright.core.records import Document, MisfitError, read_record
 from trainwright.core.say import Say
 from trainwright.plan.plan import Plan
 from trainwright.prove import probe as probing
-from trainwright.prove.in_build import ALL, BuiltProof, read
+from trainwright.prove.in_build import ALL, ASKED, BUILD, BuiltProof, read
 from trainwright.prove.smoke import CONTRACT, SmokeReport, SmokeRow
 from trainwright.push.attest import attested, proof_documents, statements
 from trainwright.push.ecr import Ecr, ImageManifest
@@ -37,8 +37,6 @@ from trainwright.push.tags import is_immutable, tags_of
 from trainwright.signing.verify import image_there
 from trainwright.site.site import Site
 
-ASKED = "asked"  # in the folder of a builder's results: what it was asked, as a build context has it
-BUILD = "build.json"  # there: who built, and how long it took
 _REVISIONS = 100  # that are tried: images of one plan on one day
 
 
@@ -185,13 +183,7 @@ def _made(image: _Image, result: JobResult, folder: Path | None) -> BuildRecord 
             "engine, ./invoke push attaches the record.",
             image=image.address,
         )
-    before = read(folder, folder / ASKED, asked=ALL)
-    plan = _plan(folder)
-    if image.published is None or plan.id != image.published.plan:
-        raise ProofFailed(
-            f"{folder}: of the plan {plan.id[:12]}, and the image is of another; nothing was attached",
-            remedy="Name the folder of the same line and run.",
-        )
+    before, plan = _before(image, folder)
     if not before.tested:
         return None
     if content_of(before.found) != result.content:
@@ -199,13 +191,52 @@ def _made(image: _Image, result: JobResult, folder: Path | None) -> BuildRecord 
             f"{folder}: the builder tested an image with other packages than the job found; nothing was attached",
             remedy="Build again: the image that was pushed is not the one that was tested.",
         )
+    record = _record(image, folder, before, plan)
+    smoke = SmokeReport(image.address, tuple(_rows(before, result)), sum(row.seconds for row in before.rows))
+    return record.replace(smoke=smoke.document(image=image.address, image_id=record.image_id, plan=plan.id).as_json())
+
+
+def record_of_builder(address: str, folder: Path, site: Site, *, say: Say) -> BuildRecord:
+    """The record of an image in a registry that only a builder has seen, without tests.
+
+    Args:
+        address: of the image, by digest.
+        folder: of the builder's results.
+        site: proxies and certificate authorities.
+        say: progress callback.
+
+    Raises:
+        ProofFailed: the results are incomplete or of another image.
+        RegistryRefused: the image is not there, or AWS or the registry refused.
+    """
+    place, digest = find_image(address, "smoke")
+    ecr = Ecr(place, site)
+    registry = Registry(ecr, site, say=say)
+    manifest = image_there(ecr, digest)
+    single = registry.single(manifest)
+    image = _Image(ecr, registry, manifest, single, registry.published(single))
+    return _record(image, folder, *_before(image, folder))
+
+
+def _before(image: _Image, folder: Path) -> tuple[BuiltProof, Plan]:
+    """What a builder found in an image, and its plan."""
+    before, plan = read(folder, folder / ASKED, asked=ALL), _plan(folder)
+    if image.published is None or plan.id != image.published.plan:
+        raise ProofFailed(
+            f"{folder}: of the plan {plan.id[:12]}, and the image is of another; nothing was attached",
+            remedy="Name the folder of the same line and run.",
+        )
+    return before, plan
+
+
+def _record(image: _Image, folder: Path, before: BuiltProof, plan: Plan) -> BuildRecord:
+    assert image.published is not None, "it is of the plan"
     data = read_state(folder / BUILD)
     how: dict[str, Any] = data if isinstance(data, dict) else {}
     image_id = str(json.loads(image.single.text)["config"]["digest"])
     config = probing.registry_config(
         image_id, image.registry.configuration(image.single) or {}, int(before.found.get("bytes") or 0)
     )
-    smoke = SmokeReport(image.address, tuple(_rows(before, result)), sum(row.seconds for row in before.rows))
     return BuildRecord(
         image_id=image_id,
         tags=plan.tags,
@@ -217,11 +248,12 @@ def _made(image: _Image, result: JobResult, folder: Path | None) -> BuildRecord 
         total_steps=0,
         built_at=image.published.built.isoformat(timespec="seconds"),
         ledger=(),
-        engine=EngineUsed(server="none", client="buildctl", buildkit=str(how.get("buildkit") or "unknown")),
+        engine=EngineUsed(
+            server="none", client=str(how.get("client") or "buildctl"), buildkit=str(how.get("buildkit") or "unknown")
+        ),
         source_revision=revision(),
         probe={**before.found, "image": config},
         pushed=image.address,
-        smoke=smoke.document(image=image.address, image_id=image_id, plan=plan.id).as_json(),
     )
 
 

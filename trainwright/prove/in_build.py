@@ -36,6 +36,8 @@ from trainwright.prove.smoke import (
 
 SCHEMA = "trainwright/built-proof/1"
 FOLDER = "proof"  # of the build context
+ASKED = "asked"  # in a folder of results that is taken elsewhere: what the builder was asked, as a build context has it
+BUILD = "build.json"  # there: who built, and how long it took
 ALL, PROBE = "all", "probe"  # values of the build argument PROVE
 FIRST_PYTHON = (3, 11)  # of the image: what pytest and this program need
 OF_AWS = "what the image extends is looked at first, in a container"

@@ -65,9 +65,18 @@ def read_result(text: str, where: str) -> JobResult:
         told = {name: value for name, value in said.items() if name != "digest"}
     except (ValueError, AttributeError, MisfitError) as wrong:
         raise _refused(where, f"not the result of a job ({' '.join(str(wrong).split())[:200]})") from None
-    if hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest() != result.digest:
+    if _seal(told) != result.digest:
         raise _refused(where, "it was changed after the job had written it")
     return result
+
+
+def sealed(result: JobResult) -> JobResult:
+    """A result with the checksum of all else in it."""
+    return result.replace(digest=_seal({name: value for name, value in result.as_json().items() if name != "digest"}))
+
+
+def _seal(told: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def check_about(result: JobResult, digest: str, published: Published | None, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from trainwright.push.documents import PushDocument
     from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
-    from trainwright.verbs.documents import BuildDocument, DryRunDocument, StagesDocument
+    from trainwright.verbs.documents import BuildDocument, DryRunDocument, StagesDocument, StayDocument
     from trainwright.verbs.way import State
 
 
@@ -129,6 +130,9 @@ def build(flags: BuildFlags) -> None:
         raise RequestError(f"--dry-run is for one whole image, and --{other} is not", remedy=f"Leave --{other} out.")
     if flags.leave_tags and flags.push is None and flags.resume is None:
         raise RequestError("--leave-tags: only with --push", remedy="Without --push no tag in a registry moves.")
+    if flags.stay and (flags.push or flags.tags):
+        flag = "--push" if flags.push else "--tag"
+        raise RequestError(f"{flag}: not with --stay", remedy="A job in the image gives it its fixed tag.")
     if flags.images is not None or flags.resume is not None:
         build_images(flags)
         return
@@ -159,6 +163,9 @@ def build(flags: BuildFlags) -> None:
     state = replace(state, target=push_target(flags.push, state.site), leave_tags=flags.leave_tags)
     if flags.dry_run:
         emit(dry_run_document(run(upto("check"), state)), dry_run_text, as_json=flags.json_)
+        return
+    if flags.stay:
+        emit(stay_document(run(upto("build"), replace(state, smoke=True))), stay_text, as_json=flags.json_)
         return
     done = run(STEPS, state)
     emit(build_document(known(done.record), done.pushed), build_text, as_json=flags.json_)
@@ -217,6 +224,40 @@ def dry_run_text(document: DryRunDocument) -> str:
         "next    the same command without --dry-run; ./invoke render prints the Dockerfile",
     ]
     return "\n".join(lines)
+
+
+def stay_document(state: State) -> StayDocument:
+    """The document of ``build --stay --json``; what the builder was asked is kept with what it found."""
+    from trainwright.build.proved import keep_asked
+    from trainwright.push.references import parse_host
+    from trainwright.verbs.documents import StayDocument
+
+    plan, proof, seconds = known(state.plan), known(state.proven).proof, time.monotonic() - state.started
+    builder, image = known(state.builder), known(known(state.built).pushed)
+    folder, in_ecr = keep_asked(plan, known(state.folder), builder, seconds), parse_host(image.partition("/")[0])
+    return StayDocument(
+        schema="trainwright/stay/1",
+        plan=plan.id,
+        image=image,
+        builder=builder.name,
+        results=str(folder),
+        passed=sum(row.outcome == "passed" for row in proof.rows),
+        left=proof.left,
+        seconds=round(seconds, 1),
+        next=f"./invoke smoke --image {image} --attach --import {shlex.quote(str(folder))}" if in_ecr else "",
+    )
+
+
+def stay_text(document: StayDocument) -> str:
+    """Where the image is, what its builder found, and what runs the rest."""
+    return "\n".join(
+        [
+            f"image   {document.image}",
+            f"proof   {document.passed} tests passed at {document.builder}, {len(document.left)} are left",
+            f"results {document.results}",
+            *([f"next    {document.next}"] if document.next else []),
+        ]
+    )
 
 
 def stages_document(state: State) -> StagesDocument:

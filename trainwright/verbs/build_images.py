@@ -31,7 +31,7 @@ JOBS = 2  # BuildKit runs the stages of one build side by side already
 # What each build of a line gets as it was given; and each build of stages, where it has a use for it.
 _PATHS = ("catalog", "site")
 _VALUES = ("cache", "registry", "push", "refresh")
-_SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution", "leave_tags")
+_SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution", "leave_tags", "stay")
 _EVERY = (*_PATHS, *_VALUES, *_SWITCHES)
 _OF_STAGES = (*_PATHS, "cache", "locked", "refresh")
 # What means one image alone. --fresh-base would make a base for each line, and they would share nothing.
@@ -173,7 +173,7 @@ def _build(
 
     started = time.monotonic()
     end_left_over(folder.units())
-    built, left = split(folder, images, lambda image: _is_there(image, engine))
+    built, left = split(folder, images, lambda image: _is_there(image, engine, site))
     for line in built:
         say(f"{line.name}: built before")
     # With --no-cache no line would take what the stages leave in the cache.
@@ -247,10 +247,19 @@ def _advance(waiting: SetTags, images: Sequence[ChosenImage], target: PushTarget
     return waiting.replace(state="moved", tags=moved.tags)
 
 
-def _is_there(image: str, engine: Engine) -> bool:
-    """Whether the engine has an image, and its build record is there."""
+def _is_there(image: str, engine: Engine, site: Site) -> bool:
+    """Whether the engine has an image, and its build record is there; of --stay, whether the registry has it."""
     from trainwright.build.store import built_record
 
+    if "@" in image:
+        from trainwright.push.ecr import Ecr
+        from trainwright.push.promote import find_image
+        from trainwright.push.references import parse_host
+
+        if parse_host(image.partition("/")[0]) is None:
+            return True  # of another registry, which is not asked
+        place, digest = find_image(image, "smoke")
+        return Ecr(place, site).manifest(digest=digest) is not None
     try:
         built_record(image, engine)
     except RequestError:

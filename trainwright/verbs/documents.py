@@ -39,6 +39,24 @@ class StagesDocument(Document):
     seconds: float
 
 
+class StayDocument(Document):
+    """``build --stay --json``: an image that stays where its builder pushed it.
+
+    ``image`` is its address by digest, ``results`` the folder of what its builder found, ``left`` the tests that the
+    builder could not run, each with the reason, and ``next`` the command that runs all of them in the image.
+    """
+
+    schema: Literal["trainwright/stay/1"]
+    plan: str
+    image: str
+    builder: str
+    results: str
+    passed: int
+    left: dict[str, str]
+    seconds: float
+    next: str
+
+
 class DryRunDocument(Document):
     """``build --dry-run --json``: what a build would take in, once an engine and every source have answered.
 

@@ -54,7 +54,8 @@ class SmokeFlags(CatalogFlag, SiteFlag, JsonFlag):
         default=(),
         alias="import",
         description="run nothing: attach what a job elsewhere has found to the image in Amazon ECR that --image names "
-        "by digest; a file, and for an image without a build record the folder of its builder's results",
+        "by digest; a file, and for an image without a build record the folder of its builder's results (with "
+        "--attach, that folder alone)",
         metavar="PATH",
         heading="Images in a registry",
     )
@@ -72,7 +73,7 @@ def smoke(flags: SmokeFlags) -> None:
     from trainwright.verbs.request import image_in_hand
 
     use_catalog(flags.catalog)
-    if flags.imports:
+    if flags.imports and not flags.attach:
         _take(flags)
         return
     junit = Path(flags.junit) if flags.junit else None
@@ -85,12 +86,19 @@ def smoke(flags: SmokeFlags) -> None:
 
 def _attach(flags: SmokeFlags, junit: Path | None) -> SmokeDocument:
     """Test an image by its digest, and attach the result."""
+    from trainwright.catalog.catalog import open_catalog
     from trainwright.pipeline.smoke_by_digest import smoke_by_digest
 
     if flags.select:
         raise RequestError("--attach: a part of the tests (--select) proves nothing", remedy="Leave --select out.")
+    if len(flags.imports) > 1 or any(not Path(path).is_dir() for path in flags.imports):
+        raise RequestError(
+            "--attach --import: the folder of the builder's results is needed, and nothing else",
+            remedy="./invoke build --stay names it.",
+        )
+    folder = Path(flags.imports[0]) if flags.imports else None
     site, sign = _registry(flags)
-    return smoke_by_digest(flags.image, site, sign=sign, junit=junit, say=say)
+    return smoke_by_digest(flags.image, site, folder, open_catalog(), sign=sign, junit=junit, say=say)
 
 
 def _registry(flags: SmokeFlags) -> tuple[Site, Sign | None]:
@@ -109,9 +117,9 @@ def _take(flags: SmokeFlags) -> None:
     from trainwright.catalog.catalog import open_catalog
     from trainwright.pipeline.take_results import take_results
 
-    if flags.select or flags.junit or flags.attach:
+    if flags.select or flags.junit:
         raise RequestError(
-            "--select, --junit and --attach are about tests that run here, and --import runs none",
+            "--select and --junit are about tests that run here, and --import runs none",
             remedy="./invoke smoke --image ADDRESS@DIGEST --import FILE",
         )
     site, sign = _registry(flags)

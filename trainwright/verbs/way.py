@@ -269,7 +269,7 @@ def prove_there(state: State) -> State:
     from trainwright.build.proved import prove_where_built, proves
 
     builder, inputs = known(state.builder), known(state.inputs)
-    if state.stages or not proves(builder, inputs.plan):
+    if state.stages or not proves(builder, inputs.plan, stay=known(state.options).stay):
         return state
     proven = prove_where_built(
         inputs,
@@ -289,7 +289,7 @@ def build(state: State) -> State:
     import dataclasses
 
     from trainwright.build.build import run_build
-    from trainwright.build.proved import is_proven
+    from trainwright.build.proved import check_stays, is_proven
 
     proven, options = state.proven, known(state.options)
     built = run_build(
@@ -305,6 +305,7 @@ def build(state: State) -> State:
     )
     state.held.close()
     if proven is not None and not is_proven(built.progress):
+        check_stays(built, options)
         state.say("the builder no longer had the image that it proved: this one is proven here")
         proven = None
     elif proven is not None:

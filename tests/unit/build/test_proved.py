@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from msgspec.structs import replace
 from trainwright.build import proved
 from trainwright.build.build import Built
 from trainwright.build.options import BuildOptions
-from trainwright.build.proved import is_proven, prove_where_built, proves
+from trainwright.build.proved import is_proven, keep_asked, prove_where_built, proves
 from trainwright.catalog.catalog import load_catalog
-from trainwright.core.errors import ProofFailed
+from trainwright.core.errors import ProofFailed, RequestError
 from trainwright.engine.builders import Builder
 from trainwright.engine.buildkit_log import BuildProgress, Vertex
 from trainwright.engine.engine import Client, Engine
@@ -71,7 +72,20 @@ def prove(*, smoke: bool = True, **options: Any) -> proved.ProofRun:
 @pytest.mark.parametrize(("driver", "own"), [("docker", True), ("builtin", True), ("remote", False)])
 def test_the_engine_s_own_builder_has_the_image_here(driver: str, own: bool) -> None:
     assert proves(Builder("", driver), PLAN) is not own
-    assert not proves(FARM, PLAN.replace(base=PLAN.base.replace(kind="dlc")))
+    of_aws = PLAN.replace(base=PLAN.base.replace(kind="dlc"))
+    assert not proves(FARM, of_aws)
+    assert proves(FARM, PLAN, stay=True)
+    with pytest.raises(RequestError, match="--stay"):
+        proves(FARM, of_aws, stay=True)
+
+
+def test_what_a_builder_was_asked_is_kept_with_what_it_found(tmp_path: Path, own_places: None) -> None:
+    (tmp_path / "proof").mkdir()
+    for name in ("plan.json", "request.json"):
+        (tmp_path / "proof" / name).write_text(name)
+    folder = keep_asked(PLAN, tmp_path, FARM, 61.04)
+    assert (folder / "asked/proof/plan.json").read_text() == "plan.json"
+    assert json.loads((folder / "build.json").read_text())["seconds"] == 61.0
 
 
 @pytest.mark.parametrize(("smoke", "word"), [(True, "all"), (False, "probe")])
@@ -123,6 +137,12 @@ def test_an_image_that_was_made_again_is_proven_here(monkeypatch: pytest.MonkeyP
     done = way.build(replace(state, proven=proved.ProofRun(PROOF, first)))
     assert told[0]["options"].no_cache is False, "it was built a moment ago"
     assert (done.proven is not None) is kept
+    stays = replace(state, options=BuildOptions(registry="a.b/c", stay=True), proven=proved.ProofRun(PROOF, first))
+    if kept:
+        assert way.build(stays).proven is not None
+    else:
+        with pytest.raises(ProofFailed, match="pushed another"):
+            way.build(stays)
     # The steps that took time are those of the first build.
     assert way.known(done.built).progress is (first if kept else second)
 

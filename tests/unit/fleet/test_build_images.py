@@ -146,9 +146,20 @@ def test_what_is_gone_or_has_another_plan_is_built_again(worked):
     assert [line["plan"] for line in second["lines"]] == [line["plan"] for line in first["lines"]]
 
 
+def test_images_that_stay_with_their_builders(worked):
+    words = ("--registry", "a.b/c", "--stay")
+    document = build("--images", IMAGES, "--builder", "farm-1,farm-2", *words)
+    assert set(states(document).values()) == {"built"}
+    for argv in commands(worked):
+        assert ("--stay" in argv) == ("--stages" not in argv)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("pytorch:cu124", "--stay"), "--stay: only with --registry"),
+        (("pytorch:cu124", "--registry", "a.b/c", "--stay", "--push", "team/x"), "--push: not with --stay"),
+        (("pytorch:cu124", "--registry", "a.b/c", "--stay", "--tag", "x:y"), "--tag: not with --stay"),
         (("--images", "pytorh-*"), "--images pytorh-*: no image line matches. Did you mean pytorch"),
         (("--images", ","), "--images: no line is named"),
         (("--images", "pytorch", "--cuda", "cu124"), "--cuda: not with --images"),
