@@ -38,10 +38,11 @@ class Expected(Record):
 
 
 class Suite(Record):
-    """How a suite is run; one of ``pytest`` and ``commands``."""
+    """How a suite is run: one of ``pytest`` and ``commands``; ``before`` is shell in front of pytest."""
 
     about: str
     root: str
+    before: str = ""
     pytest: tuple[str, ...] = ()
     commands: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -125,7 +126,10 @@ def argv(
     words += [word for each in variables for word in ("-e", each)]
     if suite.pytest:
         own = ["-p", "no:cacheprovider", "-q", "--junitxml=/tmp/report.xml", *suite.pytest]
-        script = f"python3 -B -c {shlex.quote(_PYTEST)} {shlex.join(own)} >&2; echo '{_MARK}'; cat /tmp/report.xml"
+        # What fails before the tests leaves no report.
+        first = f"{{\n{suite.before.strip()}\n}} >&2 || exit 1\n" if suite.before else ""
+        tests = f"python3 -B -c {shlex.quote(_PYTEST)} {shlex.join(own)} >&2"
+        script = f"{first}{tests}; echo '{_MARK}'; cat /tmp/report.xml"
     else:
         each = [f"({line}) >&2; echo {name} $?" for name, line in suite.commands.items()]
         script = "; ".join([f"echo '{_MARK}'", *each])

@@ -6,6 +6,7 @@ plain Debian host, shortened: what AWS's layout has is missing there as well.
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,44 @@ def test_a_suite_runs_without_a_network_and_changes_nothing(tmp_path):
     assert all(words[n + 1].endswith(":ro") for n, word in enumerate(words) if word == "-v")
     assert {"EXPECTED_CUSTOMER=sagemaker", "EXPECTED_DEVICE=cpu"} <= set(words)
     assert words[-3:-1] == ["img", "-c"]
+
+
+def run_here(suite: Suite, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A suite's shell on this machine; its ``python3`` says where it was started."""
+    program = folder / "bin/python3"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("#!/bin/sh\npwd >&2\n")
+    program.chmod(0o755)
+    script = argv("docker", "img", suite, folder, None)[-1]
+    path = {"PATH": f"{program.parent}:/usr/bin:/bin"}
+    return subprocess.run(["sh", "-c", script], cwd=folder, env=path, capture_output=True, text=True, check=False)
+
+
+def test_what_comes_before_the_tests_may_change_their_folder(tmp_path):
+    done = run_here(Suite(about="x", root=".", before="mkdir copy\ncd copy", pytest=["test"]), tmp_path)
+    assert done.stderr.splitlines()[0] == f"{tmp_path}/copy"
+    assert running._MARK in done.stdout
+
+
+def test_tests_whose_preparation_failed_are_not_run(tmp_path):
+    suite = Suite(about="x", root=".", before="echo no server; false", pytest=["test"])
+    done = run_here(suite, tmp_path)
+    assert done.returncode == 1 and done.stderr == "no server\n"
+    assert outcomes(done.stdout, suite) == []
+
+
+@pytest.mark.parametrize("name", list(suites()))
+def test_the_shell_of_each_suite_can_be_read(name, tmp_path):
+    script = argv("docker", "img", suites()[name], tmp_path, tmp_path)[-1]
+    assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
+
+
+def test_a_variable_of_the_user_replaces_that_of_the_suite(tmp_path):
+    spawned = suites()["torch-distributed"]
+    words = argv("docker", "img", spawned, tmp_path, tmp_path, variables=["PYTEST_ADDOPTS=-k barrier"])
+    given = [words[n + 1] for n, word in enumerate(words) if word == "-e"]
+    assert [each for each in given if each.startswith("PYTEST_ADDOPTS")][-1] == "PYTEST_ADDOPTS=-k barrier"
+    assert "BACKEND=gloo" in given
 
 
 @pytest.fixture
