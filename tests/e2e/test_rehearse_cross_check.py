@@ -23,22 +23,36 @@ seen.update(argv=sys.argv, cwd=os.getcwd(), data=open(os.environ["SM_CHANNEL_TRA
 json.dump(seen, open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w"))
 """
 FIT = """
-import sys
+import json, sys
 import boto3
 from sagemaker.local import LocalSession
 from sagemaker.pytorch import PyTorch
-image, work = sys.argv[1:]
+image, work, hyperparameters = sys.argv[1:]
 session = LocalSession(boto_session=boto3.Session(region_name="us-west-2"))
 session.config = {"local": {"local_code": True, "container_root": work + "/root"}}
 estimator = PyTorch(
     image_uri=image, role="arn:aws:iam::123456789012:role/none", instance_count=1, instance_type="local",
     sagemaker_session=session, source_dir=work + "/src", entry_point="train.py",
-    hyperparameters={"epochs": 3, "lr": 0.1, "name": "a b", "flag": True, "deep": {"k": 1}},
+    hyperparameters=json.loads(hyperparameters),
     output_path="file://" + work + "/out",
 )
 estimator.fit({"training": "file://" + work + "/data"})
 """
-HYPERPARAMETERS = '{"epochs": 3, "lr": 0.1, "name": "a b", "flag": true, "deep": {"k": 1}}'
+# Also what a shell, a command line or JSON could read in another way.
+HYPERPARAMETERS = json.dumps(
+    {
+        "epochs": 3,
+        "lr": 0.1,
+        "low": -1e-12,
+        "name": "a b",
+        "quoted": 'it\'s "$HOME" \\ ☃',
+        "empty": "",
+        "digits": "07",
+        "flag": True,
+        "deep": {"k": 1},
+        "list": [1, "x"],
+    }
+)
 SAME = (
     "argv",
     "cwd",
@@ -79,7 +93,7 @@ def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, dock
     for folder in ("root", "out"):
         (tmp_path / folder).mkdir()
     with nothing_left(docker, cpu_image):
-        sdk.run(FIT, cpu_image, str(tmp_path), folder=tmp_path)
+        sdk.run(FIT, cpu_image, str(tmp_path), HYPERPARAMETERS, folder=tmp_path)
     theirs = seen(tmp_path / "out" / "model.tar.gz")
 
     words = ["--hyperparameters", HYPERPARAMETERS, "--input", f"training={tmp_path / 'data'}"]
