@@ -81,6 +81,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for calls in _regions(code):
         yield from _check(code, calls)
     yield from _clipped_elsewhere(code)
+    yield from _stepped_elsewhere(code)
     yield from _updates(code)
 
 
@@ -98,6 +99,32 @@ def _clipped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
         if loss is not None and "scaled" in loss.tags and before[-1].stack != clip.stack:
             yield at(CLIP_SCALED, (clip.module, clip.node), f"{clip.last} without scaler.unscale_ before it")
             return
+
+
+def _stepped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
+    """Report steps in another function than the backward: with scaled gradients, or a scaler that is never updated."""
+    if code.incomplete or code.managed or code.smp:
+        return
+    backwards = [e for e in code.ran("backward", live=True) if e.receiver is not None]
+    scaled = [e for e in backwards if e.receiver is not None and "scaled" in e.receiver.tags]
+    by_scaler = [c for c in code.called("step", "unscale_") if _is_scaler(c)]
+    for step in code.ran("step", live=True):
+        begun = [e for e in scaled if e.order < step.order and e.loops[:1] == step.loops[:1] and e.stack != step.stack]
+        receiver = step.receiver
+        if not begun or receiver is None or not step.loops or any(_opposed(e, step) for e in begun):
+            continue
+        if _of_scaler(step):
+            if not any(_is_scaler(c) for c in code.called("update")):
+                yield at(NO_UPDATE, (step.module, step.node), f"`{ast.unparse(step.node)[:40]}` without an update")
+                return
+        elif "optimizer" in receiver.tags and not by_scaler and not receiver.tags & _SCALE_THEMSELVES:
+            what = f"`{ast.unparse(step.node)[:40]}` after `{ast.unparse(begun[-1].node)[:40]}`"
+            yield at(PLAIN_STEP, (step.module, step.node), what)
+            return
+
+
+# Libraries that know of the scale.
+_SCALE_THEMSELVES = {"deepspeed", "accelerate"}
 
 
 def _opposed(first: Event, second: Event) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from trainwright.preflight import configurations
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
@@ -78,13 +79,8 @@ def added(calls: Calls, event: Event) -> None:
 
 def parsed(calls: Calls, event: Event, name: str) -> Value:
     """Return the result of ``parse_args`` and its relatives."""
-    if name == "parse_args_into_dataclasses" or name.startswith("parse_args_and_config"):
-        base = event.receiver
-        made = [v.code for v in base.items or ()] if base is not None else []
-        return (
-            Value(items=tuple(Value(code=c, instance=True, attrs={}) if c else Value() for c in made))
-            if made
-            else Value()
-        )
+    base = event.receiver
+    if base is not None and base.made_by("HfArgumentParser", "TrlParser"):
+        return configurations.parsed(calls, event, name)
     space = Value(made=frozenset({NAMESPACE}), attrs=calls.arguments)
     return Value(items=(space, Value())) if name == "parse_known_args" else space

@@ -288,7 +288,12 @@ def tensorflow_job(code: ScriptFacts) -> bool:
 def _dataclass_arguments(code: ScriptFacts, given: dict[str, object]) -> Iterator[Finding]:
     """Hold the hyperparameters against the dataclasses that an HfArgumentParser makes arguments of."""
     parsers = [e for e in code.ran("HfArgumentParser") if e.args]
-    if not parsers or not given or any(code.called("add_argument")) or not code.ran("parse_args_into_dataclasses"):
+    if (
+        not parsers
+        or code.job is None
+        or any(code.called("add_argument"))
+        or not code.ran("parse_args_into_dataclasses")
+    ):
         return
     event = parsers[0]
     classes = [v.code for v in (event.args[0].items or event.args[:1])]

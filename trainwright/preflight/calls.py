@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import argparse_values, library, methods
+from trainwright.preflight import argparse_values, configurations, library, methods
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
 from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
@@ -22,8 +22,12 @@ _PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", 
 _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
 # A condition that holds in every job on GPUs.
 _HAS_GPU = re.compile(r"cuda|gpu", re.I)
+# Classes of libraries from which a script derives its own that does the same.
+_LIKE = re.compile(
+    r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.(DataLoader|DistributedSampler)$"
+)
 # What gets a function, and does not call it.
-_KEEPS = ("functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
+_KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
@@ -48,6 +52,8 @@ class Calls:
         self.stack: tuple[Code, ...] = ()
         self.shared: set[tuple[int, str]] = set()
         self.arguments: dict[str, Value] = {}
+        # Objects of the script's classes whose ``__init__`` runs.
+        self.building: list[Value] = []
         self.detached = False
         self.cut = False
         self.depth = 0
@@ -87,6 +93,8 @@ class Calls:
         if base.name:
             whole = f"{base.name}.{name}"
             return Value(name=whole)
+        if name in _PARTS and (part := _part(base, name)):
+            return Value(made=frozenset({part}), of=base)
         for made in sorted(base.made):
             known = role(f"{made}.{name}")
             if known and known not in ("collective", "group"):
@@ -160,6 +168,10 @@ class Calls:
         if called.instance and code is not None:
             inner = code.method("__call__")
             return self.call_code(inner, args, keywords, called) if inner is not None else Value()
+        if called.attrs is not None and "(returned)" in called.attrs:
+            return called.attrs["(returned)"]
+        if method == "__init__" and event.receiver is not None and event.receiver.made_by("super") and self.building:
+            self._inherit(event, self.building[-1])
         result = library.function(self, event) if called.name else methods.method(self, event, method, called)
         self._callbacks(event)
         return result
@@ -197,12 +209,32 @@ class Calls:
         tags |= {"sharded"} if any("sharded" in value.tags for value in given) else set()
         value = Value(made=origins | {f"script.{code.name}"}, attrs={}, code=code, instance=True)
         value.tags = frozenset(tags)
-        if any(d.startswith("dataclass") for d in code.decorators):
-            value.attrs = dict(code.fields) | event.keywords
+        code.made = value
         init = code.method("__init__")
+        if init is None and configurations.by_fields(code):
+            value.attrs = configurations.made(code, event.args, event.keywords)
+            post = code.method("__post_init__")
+            if post is not None:
+                self.call_code(post, [], {}, value)
         if init is not None:
+            self.building.append(value)
             self.call_code(init, event.args, event.keywords, value)
+            self.building.pop()
+        else:
+            self._inherit(event, value)
         return value
+
+    def _inherit(self, event: Event, value: Value) -> None:
+        """Note that a library's class is made, where the script's class derived from it leaves that to it."""
+        name = next((made for made in sorted(value.made) if _LIKE.search(made) and not made.startswith("script.")), "")
+        if not name:
+            return
+        made = event.again(name, event.args, event.keywords, len(self.events))
+        self.events.append(made)
+        result = library.function(self, made)
+        value.tags |= result.tags
+        value.of = value.of or result.of
+        made.result = value
 
     def _misuse(self, node: ast.expr, value: Value, kind: str) -> None:
         """Note that a variable's text is used as a number or a list."""
@@ -254,13 +286,14 @@ class Calls:
                     value.sure = False
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
+                configurations.assigned(self, base, target.attr, value, target)
             case ast.Subscript():
                 base = self.value(target.value, scope)
                 key = self.value(target.slice, scope).single()
                 if base.name == "os.environ" and isinstance(key, str):
                     self.launch.environment.setdefault(key, str(value.single()) if value.single() is not ... else "")
-                elif isinstance(key, str):
-                    self.put(base, key, value)
+                else:
+                    self.put(base, key if isinstance(key, str) else "**", value)
             case ast.Tuple() | ast.List():
                 items = value.items
                 if items is not None and len(items) == len(target.elts):
@@ -273,6 +306,14 @@ class Calls:
                     self.assign(inner, Value(tags=kept), scope)
             case ast.Starred():
                 self.assign(target.value, value, scope)
+
+
+# What Lightning's objects have.
+_PARTS = {"trainer": "lightning.Trainer", "strategy": "lightning.Strategy"}
+
+
+def _part(base: Value, name: str) -> str:
+    return _PARTS[name] if any(made.startswith(("lightning", "pytorch_lightning")) for made in base.made) else ""
 
 
 def _is_module(name: str) -> bool:

@@ -127,7 +127,9 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
         if wraps and not helper and code.spawns is None and code.job is not None:
             what = f"{wraps[0].last} without init_process_group"
             yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
-        elif code.launcher in ("mpi", "torchrun", "smddp") and not code.wrapped_events and not helper:
+        elif (
+            code.launcher in ("mpi", "torchrun", "smddp") and not code.wrapped_events and not code.wraps and not helper
+        ):
             yield at(NO_GROUP, code.backwards[0], f"the job starts the script with {code.launcher}")
     elif joined and not other:
         groups = [e for e in code.roles("group") if not e.detached]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainwright.preflight.calls import Calls
 from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Guard
-from trainwright.preflight.known import said
+from trainwright.preflight.known import BUILTINS, said
 from trainwright.preflight.library import tf_config
 from trainwright.preflight.paths import joined_path, path_join
 from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
+    MOST_ITEMS,
     Scope,
     Value,
     chosen,
@@ -25,9 +26,6 @@ from trainwright.preflight.values import (
     merge,
     unknown,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -77,7 +75,7 @@ class Evaluator(Calls):
         found = scope.get(node.id)
         if found is not None:
             return found
-        builtin = node.id in _BUILTINS
+        builtin = node.id in BUILTINS
         return Value(name=node.id) if builtin else Value(tags=frozenset(said(node.id)))
 
     def _constant(self, node: ast.Constant, scope: Scope) -> Value:
@@ -102,6 +100,8 @@ class Evaluator(Calls):
             return merge(base.items)
         if base.attrs is not None and isinstance(key := index.single(), str) and key in base.attrs:
             return base.attrs[key]
+        if base.attrs is not None and set(base.attrs) == {"element"} and not isinstance(node.slice, ast.Slice):
+            return base.attrs["element"]
         if "tf-config" in base.tags:
             return tf_config(index)
         if "hosts" in base.tags:
@@ -255,7 +255,10 @@ class Evaluator(Calls):
     # ---- displays ----------------------------------------------------------------------------------------------------
 
     def _sequence(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Value:
-        items = [self.value(e.value if isinstance(e, ast.Starred) else e, scope) for e in node.elts]
+        items: list[Value] = []
+        for each in node.elts:
+            value = self.value(each.value if isinstance(each, ast.Starred) else each, scope)
+            items += value.items if isinstance(each, ast.Starred) and value.items is not None else (value,)
         flows = frozenset[str]().union(*(item.tags & FLOWS for item in items))
         return Value(tags=flows, items=tuple(items))
 
@@ -268,80 +271,67 @@ class Evaluator(Calls):
                 attrs[name] = found
             elif key is None and found.attrs is not None:
                 attrs |= found.attrs
+            else:
+                attrs["**"] = Value()  # a key that is not known
         flows = frozenset[str]().union(*(v.tags & FLOWS for v in attrs.values()))
         return Value(tags=flows, attrs=attrs)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Value:
+        first = node.generators[0]
+        iterated = self.value(first.iter, scope)
+        self._misuse(first.iter, iterated, "json")
+        few = iterated.items is not None and 0 < len(iterated.items) <= MOST_ITEMS and len(node.generators) == 1
+        if few and not first.ifs and "element" not in iterated.tags:
+            made = [self._element(node, scope, item) for item in iterated.items or ()]
+        else:
+            made = [self._element(node, scope, self.each(iterated))]
+            few = False
+        element = merge(value for _, value in made)
+        tags = element.tags & (FLOWS | IDENTITY)
+        if isinstance(node, ast.DictComp):
+            keys = [str(key.single()) for key, _ in made]
+            if few and "Ellipsis" not in keys:
+                return Value(tags=tags, made=element.made, attrs=dict(zip(keys, (v for _, v in made), strict=True)))
+        elif few:
+            return Value(tags=tags, made=element.made, items=tuple(value for _, value in made))
+        return Value(tags=tags, made=element.made, attrs={"element": element})
+
+    def _element(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope, item: Value
+    ) -> tuple[Value, Value]:
+        """Return a key (of a dict) and a value that a comprehension makes of an item."""
         inner = Scope(scope)
         for each in node.generators:
-            iterated = self.value(each.iter, scope)
-            self._misuse(each.iter, iterated, "json")
-            self.assign(each.target, self.each(iterated), inner)
+            if each is not node.generators[0]:
+                item = self.each(self.value(each.iter, inner))
+            self.assign(each.target, item, inner)
             for test in each.ifs:
                 self.value(test, inner)
         if isinstance(node, ast.DictComp):
-            self.value(node.key, inner)
-            element = self.value(node.value, inner)
-        else:
-            element = self.value(node.elt, inner)
-        return Value(tags=element.tags & (FLOWS | IDENTITY), made=element.made)
+            return self.value(node.key, inner), self.value(node.value, inner)
+        return Value(), self.value(node.elt, inner)
 
     def _lambda(self, node: ast.Lambda, scope: Scope) -> Value:
         inner = Scope(scope)
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             inner.names[argument.arg] = unknown(*said(argument.arg))
-        return Value(tags=self.value(node.body, inner).tags & {"zero:rank"})
+        returned = self.value(node.body, inner)
+        return Value(tags=returned.tags & {"zero:rank"}, attrs={"(returned)": returned})
 
     def _named(self, node: ast.NamedExpr, scope: Scope) -> Value:
         value = self.value(node.value, scope)
         self.assign(node.target, value, scope)
         return value
 
+    def yields(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> Value:
+        """Note what a generator yields."""
+        raise NotImplementedError
+
+    def _generator(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> Value:
+        return self.yields(node, scope)
+
     def _inner(self, node: ast.Await | ast.Starred | ast.FormattedValue, scope: Scope) -> Value:
         return self.value(node.value, scope)
-
-
-_BUILTINS = frozenset(
-    [
-        "int",
-        "str",
-        "float",
-        "bool",
-        "len",
-        "range",
-        "enumerate",
-        "zip",
-        "print",
-        "open",
-        "max",
-        "min",
-        "sum",
-        "list",
-        "dict",
-        "tuple",
-        "set",
-        "isinstance",
-        "getattr",
-        "setattr",
-        "hasattr",
-        "any",
-        "all",
-        "sorted",
-        "map",
-        "filter",
-        "reversed",
-        "abs",
-        "round",
-        "vars",
-        "type",
-        "exit",
-        "quit",
-        "super",
-        "iter",
-        "next",
-        "repr",
-    ]
-)
 
 
 def _texts(left: Value, right: Value) -> bool:
@@ -376,6 +366,8 @@ _HANDLERS: dict[type[ast.expr], Callable[..., Value]] = {
     ast.DictComp: Evaluator._comprehension,
     ast.Lambda: Evaluator._lambda,
     ast.NamedExpr: Evaluator._named,
+    ast.Yield: Evaluator._generator,
+    ast.YieldFrom: Evaluator._generator,
     ast.Await: Evaluator._inner,
     ast.Starred: Evaluator._inner,
     ast.FormattedValue: Evaluator._inner,

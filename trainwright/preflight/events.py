@@ -103,6 +103,7 @@ class Event:
         contexts: the ``with`` blocks around it.
         detached: the interpreter did not see who calls the function.
         result: what it returns.
+        later: of what it returns, attributes that are set afterwards, with the place.
     """
 
     name: str
@@ -119,9 +120,21 @@ class Event:
     order: int
     role: str = ""
     result: Value = field(default_factory=Value)
+    later: dict[str, ast.expr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.role = role(self.name)
+
+    def again(self, name: str, args: list[Value], keywords: dict[str, Value], order: int) -> Event:
+        """Return another call at the same place."""
+        around = (self.guards, self.loops, self.stack, self.contexts, self.detached)
+        return Event(name, self.node, self.module, args, keywords, None, *around, order)
+
+    @property
+    def opened(self) -> bool:
+        """Whether it gets a mapping whose keys are not all known, so that it may have other arguments."""
+        given = self.keywords.get("**")
+        return given is not None and (given.attrs is None or "**" in given.attrs)
 
     @property
     def last(self) -> str:

@@ -35,6 +35,8 @@ class Interpreter(Functions):
         self.globals: dict[Module, Scope] = {}
         # What names are where a loop is left early.
         self.left: list[list[dict[str, Value]]] = []
+        # Names that are read, imported from a file, or written as texts.
+        self.words: set[str] = set()
 
     def run(self) -> list[Event]:
         """Run the script, then every function that nobody was seen to call; return all calls."""
@@ -42,13 +44,33 @@ class Interpreter(Functions):
             if self.script.entry is not None:
                 self.load(self.script.entry)
             self.detached = True
+            trains = any(event.last in _TRAINS for event in self.events)
             for code in self.defined:
-                if not code.runs and isinstance(code.node, Function):
+                if not code.runs and isinstance(code.node, Function) and not (trains and self._dead(code)):
                     self.guards, self.loops, self.contexts, self.stack = (), (), (), ()
-                    self.call_code(code, [], {}, None)
+                    self.call_code(code, [], {}, code.owner.made if code.owner is not None else None)
         except (_OutOfFuel, RecursionError):
             self.cut = True
         return self.events
+
+    def _dead(self, code: Code) -> bool:
+        """Return whether nothing in the script names a function, and no library calls it by its name."""
+        owner, name = code.owner, code.alias or code.name
+        if owner is not None and any(owner.origins()):
+            return owner.made is None and not self._read(owner.name)
+        return not (code.registered or name.startswith("__") or self._read(name))
+
+    def _read(self, name: str) -> bool:
+        if not self.words:
+            for module in self.script.modules:
+                for node in ast.walk(module.tree):
+                    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                        self.words.add(node.id if isinstance(node, ast.Name) else node.attr)
+                    elif isinstance(node, ast.ImportFrom):
+                        self.words |= {alias.name for alias in node.names}
+                    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                        self.words.add(node.value)
+        return name in self.words
 
     # ---- modules -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +177,7 @@ class Interpreter(Functions):
                 self.value(node.test, scope)
                 self._loop(node, scope)
             case ast.With() | ast.AsyncWith():
-                return self._with(node, scope)
+                return self.with_block(node.items, node.body, scope)
             case ast.Try() | ast.TryStar():
                 return self._try(node, scope)
             case ast.Return():
@@ -286,23 +308,6 @@ class Interpreter(Functions):
                 scope.names[name] = there.with_tags("counted")
                 scope.names[name].sure = False
 
-    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> bool:
-        before = self.contexts
-        for item in node.items:
-            value = self.value(item.context_expr, scope)
-            called = value.name or next(iter(sorted(value.made)), "")
-            if isinstance(item.context_expr, ast.IfExp):
-                called = ""  # one of two
-            written = item.context_expr
-            if not called and not isinstance(written, ast.Call | ast.IfExp):  # context = model.no_sync()
-                written = next((event.node for event in reversed(self.events) if event.result is value), written)
-            self.contexts = (*self.contexts, called or ast.unparse(written)[:60])
-            if item.optional_vars is not None:
-                self.assign(item.optional_vars, value, scope)
-        ended = self.block(node.body, scope)
-        self.contexts = before
-        return ended
-
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> bool:
         before = dict(scope.names)
         ended = self.block(node.body, scope)
@@ -318,6 +323,9 @@ class Interpreter(Functions):
             ended = self.block(node.orelse, scope) or ended
         self.block(node.finalbody, scope)
         return ended
+
+
+_TRAINS = ("backward", "fit", "train", "apply_gradients", "minimize")
 
 
 class _OutOfFuel(Exception):

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainwright.preflight.evaluate import Evaluator
 from trainwright.preflight.events import Guard, JobStart
 from trainwright.preflight.known import said
+from trainwright.preflight.reader import Module
 from trainwright.preflight.syntax import Function, qualified
-from trainwright.preflight.values import Code, Scope, Value, chosen, constant, unknown
+from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, chosen, constant, merge, unknown
 
 MOST_RUNS = 4
+MOST_ENTERED = 12
 DEEPEST_CALL = 14
+
+
+@dataclass(eq=False, slots=True)
+class Body:
+    """The block of a ``with`` that waits for a generator of the script to yield, and what runs around it.
+
+    Attributes:
+        items: what else the ``with`` enters.
+        target: the name that it gives what was yielded.
+        block: its statements.
+        scope: the names that it sees.
+        ended: whether what follows is not reached; None until it has run.
+    """
+
+    items: list[ast.withitem]
+    target: ast.expr | None
+    block: Sequence[ast.stmt]
+    scope: Scope
+    module: Module
+    stack: tuple[Code, ...]
+    depth: int
+    outside: int
+    contexts: tuple[str, ...]
+    functions: int
+    ended: bool | None = None
 
 
 class Functions(Evaluator):
@@ -28,10 +57,92 @@ class Functions(Evaluator):
         self.running: list[Code] = []
         self.results: dict[tuple[object, ...], Value] = {}
         self.defined: list[Code] = []
+        # Of each function that runs: what it has yielded, and the block that waits for it.
+        self.yielded: list[list[Value]] = []
+        self.taken: list[Body | None] = []
+        self.waiting: list[Body] = []
 
     def block(self, statements: Sequence[ast.stmt], scope: Scope) -> bool:
         """Run statements; return whether they never reach their end."""
         raise NotImplementedError
+
+    # ---- with blocks and generators ----------------------------------------------------------------------------------
+
+    def with_block(self, items: list[ast.withitem], block: Sequence[ast.stmt], scope: Scope) -> bool:
+        """Run a ``with`` block; return whether what follows is not reached.
+
+        ``__enter__`` and ``__exit__`` of a class of the script run around it. The block of a context manager that is
+        a generator of the script runs where that one yields.
+        """
+        if not items:
+            return self.block(block, scope)
+        item = items[0]
+        body = Body(
+            items[1:], item.optional_vars, block, scope, self.module, self.stack, self.depth, self.outside, (), 0
+        )
+        body.contexts, body.functions = self.contexts, len(self.taken)
+        self.waiting.append(body)
+        value = self.value(item.context_expr, scope)
+        if body in self.waiting:
+            self.waiting.remove(body)
+        if body.ended is not None:
+            return body.ended
+        code = value.code if value.instance else None
+        enter, leave = (code.method(name) if code is not None else None for name in ("__enter__", "__exit__"))
+        entered = self.call_code(enter, [], {}, value) if enter is not None else value
+        before = self.contexts
+        self.contexts = (*before, self._context(item.context_expr, value))
+        ended = self._run_body(body, entered)
+        self.contexts = before
+        if leave is not None:
+            self.call_code(leave, [Value(), Value(), Value()], {}, value)
+        return ended
+
+    def _context(self, written: ast.expr, value: Value) -> str:
+        called = value.name or next(iter(sorted(value.made)), "")
+        if isinstance(written, ast.IfExp):
+            called = ""  # one of two
+        elif not called and not isinstance(written, ast.Call):  # context = model.no_sync()
+            written = next((event.node for event in reversed(self.events) if event.result is value), written)
+        return called or ast.unparse(written)[:60]
+
+    def _run_body(self, body: Body, entered: Value) -> bool:
+        if body.target is not None:
+            self.assign(body.target, entered, body.scope)
+        return self.with_block(body.items, body.block, body.scope)
+
+    def yields(self, node: ast.Yield | ast.YieldFrom, scope: Scope) -> Value:
+        """Note what a generator yields; in a context manager, run the block that waits for it."""
+        value = self.value(node.value, scope) if node.value is not None else constant(None)
+        if not self.yielded:
+            return Value()
+        within = value.items if isinstance(node, ast.YieldFrom) else (value,)
+        found = within if within is not None else (self.each(value),)
+        if any(guard.kind in ("one", "host") for guard in self.guards):
+            for each in found:
+                each.tags |= {"only-one"}
+        self.yielded[-1] += found
+        body = self.taken[-1]
+        if body is not None:
+            before = (self.module, self.stack, self.depth, self.outside, self.contexts)
+            kept = (self.taken, self.yielded, self.returned)
+            self.module, self.stack, self.depth, self.outside = body.module, body.stack, body.depth, body.outside
+            self.contexts = (*body.contexts, *self.contexts[-1:])
+            self.taken, self.yielded, self.returned = (each[: body.functions] for each in kept)  # type: ignore[assignment]
+            body.ended = self._run_body(body, value)
+            self.module, self.stack, self.depth, self.outside, self.contexts = before
+            self.taken, self.yielded, self.returned = kept
+        return Value()
+
+    def _generated(self, node: Function, found: list[Value]) -> Value:
+        """Return what is known of the values that a generator yields."""
+        loops = [each for each in ast.walk(node) if isinstance(each, ast.For) and each in self.iterated]
+        element = merge(found)
+        of = next((self.iterated[loop] for loop in loops if _yields_in(loop)), None)
+        items = None if loops or any(isinstance(each, ast.While) for each in ast.walk(node)) else tuple(found)
+        return Value(tags=element.tags & FLOWS, items=items, attrs={"element": element}, of=of)
+
+    # ---- functions ---------------------------------------------------------------------------------------------------
 
     def _define(self, node: Function, scope: Scope) -> Value:
         names = []
@@ -46,10 +157,14 @@ class Functions(Evaluator):
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
             self.value(default, scope)
         code = Code(self.module, node, scope, tuple(names))
+        plain = {value.code.name for value in own if value.code is not None and not _keeps(value)}
+        code.registered = not all(name in plain or _WRAPS.search(name) for name in names)
         self.defined.append(code)
         function = Value(code=code)
         for value in reversed(own):
             function = self._decorated(value, function)
+            if function.code is not None and function.code is not code:
+                function.code.alias = node.name
         return function
 
     def _decorated(self, decorator: Value, function: Value) -> Value:
@@ -71,6 +186,7 @@ class Functions(Evaluator):
                 if member.code.node in node.body:  # not what a decorator made of it
                     member.code.scope = scope
                 code.methods[name] = member.code
+                member.code.owner = code
             else:
                 code.fields[name] = member
         return value
@@ -90,36 +206,49 @@ class Functions(Evaluator):
             *self.contexts[-3:],
         )
         key += (bound, *(_shape(arg) for arg in args), *((k, _shape(v)) for k, v in sorted(keywords.items())))
-        if key in self.results:
+        body = self.waiting.pop() if self.waiting and _enters(code) else None
+        if key in self.results and body is None:
             return self.results[key]
-        if code.runs >= MOST_RUNS and not _tells(node):
+        if code.runs >= (MOST_RUNS if body is None else MOST_ENTERED) and not _tells(node):
             return self.results.get((code,), Value())
         code.runs += 1
         scope = Scope(code.scope)
-        self._bind(node, scope, args, keywords, bound)
+        self._bind(code, scope, args, keywords, bound)
         before = (self.module, self.guards, self.contexts, self.stack, self.depth, self.outside)
         self.module, self.stack, self.depth, self.outside = code.module, (*self.stack, code), 0, len(self.loops)
         if any("zero:rank" in said(d.rpartition(".")[2]) or "rank_zero" in d for d in code.decorators):
             self.guards = (*self.guards, Guard("one", node.decorator_list[0], True))
         self.contexts = (*self.contexts, *(f"@{name}" for name in code.decorators))
         self.returned.append([])
+        self.yielded.append([])
+        self.taken.append(body)
         self.running.append(code)
         start = len(self.events)
         ended = self.block(node.body, scope)
         self.running.pop()
-        values = self.returned.pop()
+        values, yielded = self.returned.pop(), self.yielded.pop()
+        self.taken.pop()
         self.module, self.guards, self.contexts, self.stack, self.depth, self.outside = before
         if values and not ended:
             values.append(constant(None))
         result = chosen(values, self.made_since(start)) if values else constant(None)
+        if yielded and body is None:
+            result = self._generated(node, yielded)
         if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
             result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))
         self.results[key] = self.results[(code,)] = result
         return result
 
     def _bind(
-        self, node: Function, scope: Scope, args: list[Value], keywords: dict[str, Value], bound: Value | None
+        self,
+        code: Code,
+        scope: Scope,
+        args: list[Value],
+        keywords: dict[str, Value],
+        bound: Value | None,
     ) -> None:
+        node, owner = code.node, code.owner
+        assert isinstance(node, Function)
         names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
         given = ([bound] if bound is not None and not _static(node) else []) + args
         defaults = dict(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
@@ -136,12 +265,45 @@ class Functions(Evaluator):
                 scope.names[name].sure = bool(value.sure) and value.single() is None
             else:
                 scope.names[name] = unknown(*said(name))
+                scope.names[name].made = _given_by_library(owner, name)
         if node.args.vararg is not None:
             rest = given[len(names) :]
             scope.names[node.args.vararg.arg] = Value(items=tuple(rest)) if rest else Value()
         if node.args.kwarg is not None:
             extra = {k: v for k, v in keywords.items() if k not in names}
             scope.names[node.args.kwarg.arg] = Value(attrs=extra)
+
+
+# Decorators that only change how a function runs.
+_WRAPS = re.compile(
+    r"^(functools|contextlib|torch|typing|tensorflow\.function|tf\.function)\b|(static|class)method$|property$|rank_zero"
+)
+
+
+def _keeps(decorator: Value) -> bool:
+    """Return whether a decorator of the script may put the function into a table, from which it is called."""
+    assert decorator.code is not None
+    nodes = list(ast.walk(decorator.code.node))
+    stored = any(isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) for n in nodes)
+    return stored or any(
+        isinstance(n, ast.Attribute) and n.attr in ("append", "add", "register", "setdefault", "update") for n in nodes
+    )
+
+
+def _enters(code: Code) -> bool:
+    """Return whether a function is a generator that a ``with`` enters."""
+    return any(name.endswith("contextmanager") for name in code.decorators)
+
+
+def _yields_in(loop: ast.For) -> bool:
+    return any(isinstance(each, ast.Yield) for each in ast.walk(loop))
+
+
+def _given_by_library(owner: Code | None, name: str) -> Marks:
+    """Return what a library gives a method that it calls: its trainer, to a hook of Lightning."""
+    origins = [origin for origin in owner.origins() if name == "trainer"] if owner is not None else []
+    lightning = any(origin.startswith(("lightning", "pytorch_lightning")) for origin in origins)
+    return frozenset({"lightning.Trainer"}) if lightning else NONE
 
 
 def _used_in(decorator: Code) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.saves import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
@@ -71,6 +72,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if call.node not in reported:
                 reported.add(call.node)
                 yield at(rule, call, f"{what} at every step", severity=severity)
+    yield from _each_by_arguments(code)
     for call in code.calls:
         for keyword in call.node.keywords:
             # A profiler's hook saves no checkpoints.
@@ -87,6 +89,20 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield at(ANOMALY, call, "torch.autograd.set_detect_anomaly(True)")
         if call.last in ("detect_anomaly", "emit_nvtx") and "autograd" in call.name and not _chosen(call):
             yield at(ANOMALY, call, f"{call.name}()")
+
+
+def _each_by_arguments(code: ScriptFacts) -> Iterator[Finding]:
+    """Report settings of a trainer that are not written in the call itself: parsed from a list, or set afterwards."""
+    for event in code.events:
+        written = {keyword.arg for keyword in event.node.keywords}
+        for name in EACH if is_arguments(event.name) else ():
+            value = event.keywords.get(name)
+            if value is None or "flag" in value.tags or type(value.single()) is not int or value.single() != 1:
+                continue
+            if name not in written or name in event.later:
+                place = event.later.get(name, event.node)
+                logs: Severity | None = "note" if "log" in name and not code.xla else None
+                yield at(EVERY_STEP, (event.module, place), f"{name}=1", severity=logs)
 
 
 def _chosen(call: Call) -> bool:

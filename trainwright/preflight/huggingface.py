@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
+from trainwright.preflight.paths import roots
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
@@ -131,7 +132,7 @@ def _wrapped_state(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("save", "save_file", live=True):
         path = event.arg("f", 1) or event.arg("filename")
         state = event.args[0] if event.args else None
-        if state is None or path is None or "root:model" not in path.tags or "state" not in state.tags:
+        if state is None or path is None or "model" not in roots(path) or "state" not in state.tags:
             continue
         model = state.of.tags if state.of is not None else frozenset()
         if {"accelerate", "model"} <= model and "fsdp" not in model:
@@ -255,14 +256,14 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran(*_ARGUMENTS):
         given = {k: v.single() for k, v in event.keywords.items() if "flag" not in v.tags}
         evaluates = given.get("eval_strategy", given.get("evaluation_strategy", "no"))
-        unknown = "**" in event.keywords or any(
-            v.single() is ... for k, v in event.keywords.items() if k in _STRATEGIES
-        )
+        unknown = event.opened or any(v.single() is ... for k, v in event.keywords.items() if k in _STRATEGIES)
         if what := _contrary(code, given, unknown=unknown):
             # Before save_strategy existed, the trainer saved when it evaluated.
             old = "load_best" in what and "save_strategy" not in given
-            yield at(ARGUMENTS, (event.module, event.node), what, severity="warning" if old else None)
+            place = next((node for name, node in event.later.items() if name in what), event.node)
+            yield at(ARGUMENTS, (event.module, place), what, severity="warning" if old else None)
         yield from _without_data(code, event, evaluates)
+    yield from _backward_again(code)
     if code.several and code.launch.launched:
         for event in code.events:
             mapped = event.arg("device_map")
@@ -314,13 +315,23 @@ def _contrary(code: ScriptFacts, given: dict[str, object], *, unknown: bool) -> 
     return ""
 
 
+def _backward_again(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``compute_loss`` of a Trainer that calls backward, which the Trainer does with its result."""
+    for event in code.ran("backward"):
+        inner = event.stack[-1] if event.stack else None
+        owner = inner.owner if inner is not None and inner.name == "compute_loss" else None
+        if owner is not None and any(origin.endswith("Trainer") for origin in owner.origins()):
+            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` in compute_loss: the Trainer calls backward itself")
+            return
+
+
 def _without_data(code: ScriptFacts, arguments: Event, evaluates: object) -> Iterator[Finding]:
     """Report a trainer that is to evaluate, but gets no data set for it."""
     if evaluates not in ("steps", "epoch"):
         return
     for event in code.ran("Trainer", "Seq2SeqTrainer", "SFTTrainer", live=True):
         given = event.arg("args", 1)
-        if given is arguments.result and event.arg("eval_dataset", 4) is None and "**" not in event.keywords:
+        if given is arguments.result and event.arg("eval_dataset", 4) is None and not event.opened:
             yield _at(ARGUMENTS, event, f"evaluation at each {evaluates.rstrip('s')}, but no eval_dataset")
 
 
@@ -329,7 +340,7 @@ def _lightning(code: ScriptFacts) -> Iterator[Finding]:
     if job is None or code.imports("pytorch_lightning", "lightning") is None:
         return
     for event in code.ran("Trainer", live=True):
-        if "lightning" not in event.name or code.horovod or "**" in event.keywords:
+        if "lightning" not in event.name or code.horovod or event.opened:
             continue
         nodes, devices = event.arg("num_nodes"), event.arg("devices") or event.arg("gpus")
         number = 1 if nodes is None else nodes.single()

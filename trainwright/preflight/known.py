@@ -245,3 +245,13 @@ def said(name: str) -> tuple[str, ...]:
         found = next((tag for pattern, tag in _NAMES if pattern.search(name)), None)
         _SAID[name] = (found,) if found else ()
     return _SAID[name]
+
+
+# Python's own functions whose calls are followed.
+BUILTINS = frozenset(
+    [
+        *("int", "str", "float", "bool", "len", "range", "enumerate", "zip", "print", "open", "max", "min", "sum"),
+        *("list", "dict", "tuple", "set", "isinstance", "getattr", "setattr", "hasattr", "any", "all", "sorted", "map"),
+        *("filter", "reversed", "abs", "round", "vars", "type", "exit", "quit", "super", "iter", "next", "repr"),
+    ]
+)

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import argparse_values, mappings
+from trainwright.preflight import argparse_values, configurations, mappings
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import path_join
-from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Marks, Value, constant, unknown
+from trainwright.preflight.values import (
+    FLOWS,
+    IDENTITY,
+    MOST_ITEMS,
+    NONE,
+    WRAPPERS,
+    Marks,
+    Value,
+    constant,
+    merge,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -109,6 +120,9 @@ def function(calls: Calls, event: Event) -> Value:
         return Value(made=frozenset({name}), tags=base | {kind} | what, of=inner)
     if OPTIMIZER.search(name):
         return Value(made=frozenset({name}), tags=frozenset({"optimizer"}), of=first.of if first else None)
+    if configurations.is_arguments(name):
+        given = {key: value for key, value in event.keywords.items() if key != "**"}
+        return Value(made=frozenset({name}), tags=flow(event), attrs=given)
     if last == "GradScaler":
         return Value(made=frozenset({name}), tags=frozenset({"scaler"}))
     container = last[:1].islower() or not name.startswith("torch.nn.") or last in _CONTAINERS
@@ -244,6 +258,19 @@ def _zip(calls: Calls, event: Event) -> Value:
     return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(calls.each, event.args)))})
 
 
+def _map(calls: Calls, event: Event) -> Value:
+    """``map(function, values)``: a function of the script is run for each of a few values that are known."""
+    function, values = event.arg("", 0), event.args[1] if len(event.args) == 2 else None
+    if function is None or values is None:
+        return Value(tags=flow(event))
+    few = values.items if values.items is not None and len(values.items) <= MOST_ITEMS else (calls.each(values),)
+    if function.code is not None and not function.instance:
+        found = [calls.call_code(function.code, [each], {}, function.of) for each in few]
+    else:
+        found = [(function.attrs or {}).get("(returned)", Value(made=each.made, tags=each.tags)) for each in few]
+    return Value(tags=flow(event), attrs={"element": merge(found)}, items=tuple(found) if few is values.items else None)
+
+
 def _first(calls: Calls, event: Event) -> Value:
     return event.args[0] if event.args else Value()
 
@@ -283,6 +310,10 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "json.loads": _loads,
     "torch.device": _device,
     "dict": lambda calls, event: mappings.made(event),
+    **dict.fromkeys(configurations.NAMESPACES, configurations.namespace),
+    **dict.fromkeys(("dataclasses.field", "pydantic.Field"), configurations.field),
+    **dict.fromkeys(("transformers.HfArgumentParser", "trl.TrlParser"), configurations.parser),
+    "map": _map,
     "getattr": _getattr,
     "setattr": _setattr,
     "enumerate": _enumerate,

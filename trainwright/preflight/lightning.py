@@ -255,7 +255,8 @@ def _stepped(module: Module, step: Function) -> Iterator[Finding]:
     for call in sorted(calls, key=lambda each: each.lineno):
         name = ast.unparse(call.func)
         steps = name.endswith(".step") and bool(taken) and "sched" not in name
-        if name == "self.manual_backward" or steps:
+        again = name.endswith(".backward") and not call.args
+        if name == "self.manual_backward" or steps or again:
             yield at(BY_HAND, (module, call), f"`{ast.unparse(call)[:50]}` under automatic optimization")
             return
 

@@ -11,7 +11,7 @@ from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.known import FSDP
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, enclosing_function, meant
+from trainwright.preflight.syntax import Function, ancestors, at, enclosing_function, meant
 from trainwright.preflight.values import Value
 
 DOCS = "PyTorch's documentation of torch.optim"
@@ -203,7 +203,11 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
     zeroes = code.mentions(
         "zero_grad", "clear_grad", "zero_grad_", "clear_gradients", "dist_autograd", "rpc"
     ) or _cleared(code)
-    by_library = code.managed or code.smp or code.imports("deepspeed", "accelerate", "fairscale") is not None
+    by_library = (
+        code.managed
+        or code.imports("torch.sagemaker") is not None
+        or code.imports("deepspeed", "accelerate", "fairscale") is not None
+    )
     if optimizers and looped and not zeroes and not by_library and _defined(code):
         yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
     yield from _dropped(code, looped, optimizers)
@@ -314,10 +318,25 @@ def _sums(code: ScriptFacts) -> Iterator[Finding]:
                 continue
             text = ast.unparse(node.value)
             target = ast.unparse(node.target)
+            if isinstance(node.value, ast.Call) and _returns_loss(code, node.value):
+                names = names | {text}
             if text in names and target not in names and not _reset(step.module, node, target):
                 if _summed_back(function or step.node, target):
                     continue
                 yield at(GRAPH_KEPT, (step.module, node), f"`{ast.unparse(node)[:50]}`")
+
+
+def _returns_loss(code: ScriptFacts, call: ast.Call) -> bool:
+    """Return whether a function of the script returns the very loss that it calls backward on."""
+    last = ast.unparse(call.func).rpartition(".")[2]
+    functions = [n for m in code.modules for n in m.nodes if isinstance(n, Function) and n.name == last]
+    if len(functions) != 1 or not isinstance(call.func, ast.Name | ast.Attribute):
+        return False
+    nodes = list(ast.walk(functions[0]))
+    begun = {ast.unparse(c.node.func) for c in code.backwards if c.node in nodes}
+    roots = {text.removesuffix(".backward").rpartition("(")[2].rstrip(")") for text in begun}
+    returned = [n.value for n in nodes if isinstance(n, ast.Return)]
+    return bool(returned) and all(isinstance(v, ast.Name) and v.id in roots for v in returned)
 
 
 def _reset(module: Module, node: ast.AST, target: str) -> bool:

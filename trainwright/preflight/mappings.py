@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwright.preflight.events import Event
-from trainwright.preflight.values import FLOWS, Value, merge
+from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, merge
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -28,9 +28,10 @@ def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
         return None
     key = event.args[0].single() if event.args else None
     if name == "update":
-        for given in (*(arg.attrs or {} for arg in event.args), event.keywords):
+        unknown: dict[str, Value] = {"**": Value()}
+        for given in (*(unknown if arg.attrs is None else arg.attrs for arg in event.args), event.keywords):
             for each, value in given.items():
-                if each != "**":
+                if each != "**" or value.attrs is None:
                     calls.put(base, each, value)
         return Value()
     if name == "copy" and base.code is None:
@@ -40,8 +41,15 @@ def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
         if name == "pop" and found is not None:
             base.attrs = {other: value for other, value in base.attrs.items() if other != key}
         return found or (event.args[1] if len(event.args) > 1 else Value())
-    if name in ("values", "items", "keys"):
-        inner = merge(base.attrs.values())
-        element = Value(items=(Value(), inner)) if name == "items" else inner
-        return Value(attrs={"element": element}) if name != "keys" else Value()
-    return None
+    return _parts(base, name) if name in ("values", "items", "keys") else None
+
+
+def _parts(base: Value, name: str) -> Value:
+    """Return what is known of the keys, values or pairs of a mapping; of few, which they are."""
+    attrs = base.attrs or {}
+    few = 0 < len(attrs) <= MOST_ITEMS and not attrs.keys() & {"element", "**"}
+    if name == "items" and few and base.code is None:
+        return Value(items=tuple(Value(items=(constant(key), value)) for key, value in attrs.items()))
+    inner = merge(attrs.values())
+    element = Value(items=(Value(), inner)) if name == "items" else inner
+    return Value(attrs={"element": element}) if name != "keys" else Value()

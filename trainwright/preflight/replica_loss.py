@@ -26,7 +26,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         if not event.name.startswith(("tensorflow.keras.losses.", "keras.losses.")) or not event.last[:1].isupper():
             continue
-        if "reduction" not in event.keywords and "**" not in event.keywords and not event.detached:
+        if "reduction" not in event.keywords and not event.opened and not event.detached:
             what = "without reduction=: under a strategy, the default raises an error in a loop of your own"
             yield _at(REPLICA_LOSS, event, f"`{_text(event)}` {what}")
             break

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
+from trainwright.preflight.known import NO_MODEL
+from trainwright.preflight.paths import roots
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.values import Value
 
@@ -81,8 +84,10 @@ def saves(code: ScriptFacts) -> list[Save]:
             path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
             if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
                 path = event.arg("f" if event.last == "save" else "save_directory", 1)
-            tokenizer = not receiver and "tokenizer" in ast.unparse(event.node).lower()
-            found.append(Save(event, path, whole=not tokenizer, prepares=tokenizer and _of_tokenizer(event)))
+            made = any(NO_MODEL.search(name) for name in event.receiver.made) and "model" not in receiver
+            tokenizer = made or (not receiver and "tokenizer" in ast.unparse(event.node).lower())
+            prepares = made or (tokenizer and _of_tokenizer(event))
+            found.append(Save(event, path, whole=not tokenizer, prepares=prepares))
         elif event.last == "ModelCheckpoint" and code.tensorflow:
             found.append(Save(event, event.arg("filepath", 0), whole=True))
         elif event.last == "ModelCheckpoint" and code.imports("lightning", "pytorch_lightning") is not None:
@@ -124,3 +129,23 @@ def save_calls(calls: list[Call]) -> list[Call]:
     """Return the calls that write a whole model or checkpoint."""
     names = ("save_pretrained", "save_checkpoint", "save_state", "save_model")
     return [c for c in calls if c.name in ("torch.save", "torch_xla.core.xla_model.save") or c.last in names]
+
+
+def uploaded(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a function that is called for it uploads something afterwards: ``sync_checkpoints_to_s3(…)``."""
+    return any(e.order > event.order and re.search(r"_s3$|^s3_|upload", e.last) for e in code.events)
+
+
+def copied(code: ScriptFacts, event: Event) -> bool:
+    """Return whether something is copied afterwards, or a program that may copy it is started."""
+    later = ("copy", "copytree", "copyfile", "move", "run", "system", "check_call", "Popen", "copy2")
+    return any(e.order > event.order for e in code.ran(*later))
+
+
+def read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
+    """Return whether the script reads back what it saved in a temporary folder, so the file was only temporary."""
+    readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict")
+    read = [value for e in readers if e.order > event.order for value in (*e.args, *e.keywords.values())]
+    if path.constants is None:  # of a name that is only known when it runs
+        return any(roots(value) == {"tmp"} for value in read)
+    return any(value.constants == path.constants for value in read)

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
+from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
-from trainwright.preflight.paths import LOST, root_of, roots
-from trainwright.preflight.saves import FUNCTIONS, Save, saves
+from trainwright.preflight.paths import LOST, roots
+from trainwright.preflight.saves import FUNCTIONS, Save, copied, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, of_one_rank, reachable
-from trainwright.preflight.values import Value
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
@@ -117,7 +117,9 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         if (event.name not in _LIBRARIES and event.last not in _EVERY) or _shared_write(code, event):
             continue
-        if path is None or event.under("one", "host", "dp", "others", "ranks") or path.tags & _VARIES:
+        if _managed(code) and event.name not in ("torch.save", "safetensors.torch.save_file"):
+            continue
+        if path is None or event.under("one", "host", "dp", "ranks") or _only_other(code, event) or path.tags & _VARIES:
             continue
         if any(s.event.under("one") and s.event.last == event.last and s.event.excludes(event) for s in written):
             continue  # the other side of `if distributed`
@@ -130,6 +132,19 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:
             continue
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+
+
+def _only_other(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a call is on the other side of a condition on the rank, and one process may be there."""
+    guard = event.under("others")
+    alone = code.launch.processes is not None and code.launch.processes <= 2
+    return guard is not None and (
+        alone or event.last not in ("save", "save_file") or bool(event.loops) or guard.chosen or _answered(code, event)
+    )
+
+
+def _answered(code: ScriptFacts, event: Event) -> bool:
+    return any(other.excludes(event) for other in code.ran(event.last))
 
 
 def _other_mode(code: ScriptFacts, event: Event) -> bool:
@@ -176,12 +191,25 @@ _EVERY = (
 
 
 def _cooperates(code: ScriptFacts) -> bool:
-    if code.managed or code.imports("accelerate", "pytorch_lightning", "lightning") is not None:
-        return False
+    if _managed(code):
+        return code.launch.launched and not code.managed_by_trainer and _by_hand(code)
     launched = code.launcher not in (None, "process") and code.cooperates
     strategy = code.mentions(*_OVER_HOSTS)
     joined = code.group is not None and (code.wraps is not None or code.job is not None)
     return launched or joined or code.horovod or code.smp or strategy
+
+
+def _by_hand(code: ScriptFacts) -> bool:
+    """Return whether the processes are those of Accelerate, Lightning or Fabric, whose script saves by itself."""
+    return any(
+        event.name.startswith(("accelerate.", "lightning.", "pytorch_lightning."))
+        for event in code.ran("Accelerator", "Trainer", "Fabric", live=True)
+    )
+
+
+def _managed(code: ScriptFacts) -> bool:
+    """Return whether a library does the distributed work, and writes its own checkpoints on one process."""
+    return code.managed or code.imports("accelerate", "pytorch_lightning", "lightning") is not None
 
 
 def _shared_write(code: ScriptFacts, event: Event) -> bool:
@@ -247,12 +275,12 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             yield _at(READ_ONLY, event, f"`{text}`")
         elif where <= LOST and "flag" not in save.path.tags and not code.mentions("chdir") and save.whole:
             # What is put into a TemporaryDirectory is meant to go.
-            if _uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
+            if uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
                 continue
             if _of_data(event):
                 continue
             later = [s for s in written if s.event.order > event.order]
-            passed_on = _copied(code, event) or _read_again(code, event, save.path)
+            passed_on = copied(code, event) or read_again(code, event, save.path)
             backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
             if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):
                 continue
@@ -266,26 +294,6 @@ def _of_data(event: Event) -> bool:
         return False
     what, where = (ast.unparse(each) for each in event.node.args[:2])
     return not re.search("state|net|optim", what) and bool(_DATA.search(what) or _CACHE.search(where))
-
-
-def _uploaded(code: ScriptFacts, event: Event) -> bool:
-    """Return whether a function that is called for it uploads something afterwards: ``sync_checkpoints_to_s3(…)``."""
-    return any(e.order > event.order and re.search(r"_s3$|^s3_|upload", e.last) for e in code.events)
-
-
-def _copied(code: ScriptFacts, event: Event) -> bool:
-    """Return whether something is copied afterwards, or a program that may copy it is started."""
-    later = ("copy", "copytree", "copyfile", "move", "run", "system", "check_call", "Popen", "copy2")
-    return any(e.order > event.order for e in code.ran(*later))
-
-
-def _read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
-    """Return whether the script reads back what it saved in a temporary folder, so the file was only temporary."""
-    readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict")
-    read = [value for e in readers if e.order > event.order for value in (*e.args, *e.keywords.values())]
-    if path.constants is None:  # of a name that is only known when it runs
-        return any(roots(value) == {"tmp"} for value in read)
-    return any(value.constants == path.constants for value in read)
 
 
 def _folder(code: ScriptFacts) -> str:
@@ -315,10 +323,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     found = [s for s in written if s.event.last not in ("push_to_hub",)]
     others = code.mentions("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
-    output = [_output(code, e) for e in code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")]
-    given = code.launch.hyperparameters.get("output_dir")
-    if trainer and not output and code.ran("HfArgumentParser") and isinstance(given, str):
-        output = [{root_of(given, _folder(code))}]  # the parser makes the arguments of the job's hyperparameters
+    arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+    output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]
     if not found and not trainer:
         # A method of another name, or a callback, may save.
         helper = code.mentions("save", "hook") or code.mentions_like("save_|_save|saver|checkpoint(er|_man)")
@@ -335,8 +341,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     lost = kept and all(place <= LOST for place in places) and not output
     if lost and any("flag" not in s.path.tags for s in kept if s.path is not None):
         return  # TW142 says it of each
-    uploaded = kept and _uploaded(code, kept[0].event)  # the script keeps the model in S3 itself
-    if uploaded or not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
+    in_s3 = kept and uploaded(code, kept[0].event)  # by the script itself
+    if in_s3 or not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
         return
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
@@ -346,7 +352,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
 def _handed_over(code: ScriptFacts, known: list[Event]) -> bool:
     """Return whether something that is not known gets the model's folder: it may save there."""
     for event in code.events:
-        if any(event is each for each in known):
+        if any(event is each for each in known) or is_arguments(event.name):
             continue
         if event.name.startswith(("os.", "print", "argparse", "logging", "script.")) or event.last == "add_argument":
             continue
@@ -368,6 +374,8 @@ def _trains(code: ScriptFacts, event: Event) -> bool:
         return False
     if event.last == "train":
         return receiver.made_by(*_TRAINERS)
+    if event.last == "fit" and any(made.startswith(("lightning.", "pytorch_lightning.")) for made in receiver.made):
+        return True
     return code.tensorflow and ("model" in receiver.tags or bool(receiver.made))
 
 

@@ -55,6 +55,9 @@ _FROZEN = re.compile(r"teacher|ema|disc|clip|vae|encoder|ref|target|critic|froze
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
+_MODEL = re.compile(r"^(self\.)?\w*(model|net|network)$")
+
+
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     if code.incomplete or code.tensorflow:
@@ -155,7 +158,7 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
     if divided or code.mentions("mul_", "div_", "reduction"):
         return
     for step in _steps(code):
-        inside = [e for e in backwards if e.loops == step.loops and e.order < step.order and e.stack == step.stack]
+        inside = [e for e in backwards if e.loops == step.loops and e.order < step.order]
         every = [g for g in each_nth(step) if inside and g not in inside[-1].guards]
         if every:
             what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
@@ -215,8 +218,7 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             and e.order > event.order
             and {"out", "known-out"} & e.result.tags
             and e.loops
-            and isinstance(e.node.func, ast.Name)
-            and "model" in e.node.func.id
+            and _MODEL.search(ast.unparse(e.node.func))
         ]
         if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
             yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")

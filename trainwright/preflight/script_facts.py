@@ -202,14 +202,18 @@ class ScriptFacts(ScriptCode):
         return self.torch_xla or compiler or self.launcher == "xla"
 
     @cached_property
-    def managed(self) -> bool:
-        """Whether a trainer library does the distributed work."""
-        trainer = any(
+    def managed_by_trainer(self) -> bool:
+        """Whether transformers' Trainer does the training."""
+        return any(
             name.rsplit(".", 1)[-1] in ("Trainer", "Seq2SeqTrainer", "SageMakerTrainer") and "transformers" in name
             for module in self.modules
             for name in module.aliases.values()
         )
-        return trainer or self.imports(*MANAGERS, certain=True) is not None
+
+    @cached_property
+    def managed(self) -> bool:
+        """Whether a trainer library does the distributed work."""
+        return self.managed_by_trainer or self.imports(*MANAGERS, certain=True) is not None
 
     def never_called(self, *names: str) -> str:
         """Return the function that alone has calls of these names if no other word of the script names it."""

@@ -164,7 +164,7 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         steps = event.arg("steps_per_epoch")
         absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
         absent = absent and not event.name.startswith("script.")  # a loop of the script's own
-        if data is not None and "endless" in data.tags and absent and "**" not in event.keywords:
+        if data is not None and "endless" in data.tags and absent and not event.opened:
             yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
         held, more = event.arg("validation_data"), event.keywords.keys() & {"validation_steps", "**"}
         if held is not None and "endless" in held.tags and "sometimes" not in held.tags and not more:
@@ -234,7 +234,7 @@ def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
 def _accumulated(code: ScriptFacts) -> Iterator[Finding]:
     """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
     made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
-    if not made or any("backward_passes_per_step" in e.keywords or "**" in e.keywords for e in made):
+    if not made or any("backward_passes_per_step" in e.keywords or e.opened for e in made):
         return
     for step in code.ran("step", live=True):
         if step.receiver is None or "hvd" not in step.receiver.tags or not step.loops:
@@ -259,6 +259,8 @@ def _epoch(code: ScriptFacts) -> Iterator[Finding]:
         node = next((k.value for k in event.node.keywords if k.arg == "steps_per_epoch"), None)
         steps = event.arg("steps_per_epoch")
         node = meant(event.module, node) if node is not None else None
+        while isinstance(node, ast.Call) and ast.unparse(node.func) in ("int", "math.ceil", "max", "np.ceil", "round"):
+            node = next((arg for arg in node.args if not isinstance(arg, ast.Constant)), None)
         divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
         if (
             steps is None
@@ -326,7 +328,7 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
         )
         optimizer = optimizer and "schedules" not in event.name
         model = "model" in event.result.tags and event.result.made and event.name.startswith(("tensorflow.", "keras."))
-        scoped = any(".scope" in name for e in code.events for name in e.contexts)
+        scoped = any(".scope" in name for e in code.events for name in e.contexts) or not code.mentions("scope")
         if (optimizer or model) and not event.loops and scoped and not event.guards:
             yield _at(OUT_OF_SCOPE, event, f"`{_text(event)}` outside of {strategy.last}'s scope")
             return

@@ -62,7 +62,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for trainer in trainers:
         given = trainer.arg("args", 1)
         own = next((e for e in arguments if given is not None and e.result is given), None)
-        if own is not None and "**" not in own.keywords:
+        if own is not None and not own.opened:
             yield from _together(code, trainer, own)
     yield from _resumes(code)
 
@@ -97,7 +97,7 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
     metric = _known(code, arguments, "metric_for_best_model")
     best = _known(code, arguments, "load_best_model_at_end") is True
     compute = trainer.arg("compute_metrics")
-    if best and isinstance(metric, str) and "**" not in trainer.keywords:
+    if best and isinstance(metric, str) and not trainer.opened:
         name = metric.removeprefix("eval_")
         if compute is None and name != "loss":
             yield _at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
@@ -149,7 +149,7 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
             given is None
             and code.job is not None
             and code.job.spot
-            and "**" not in event.keywords
+            and not event.opened
             and not code.mentions("get_last_checkpoint", "resume_from_checkpoint")
         ):
             what = "the job runs on spot instances, and train() starts anew after each interruption"

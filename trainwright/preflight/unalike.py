@@ -86,7 +86,7 @@ def _own_seed(code: ScriptFacts, split: Event) -> Event | None:
 
 def _fixed(event: Event) -> bool:
     """Return whether the arguments decide how a split comes out, or might."""
-    if "**" in event.keywords:
+    if event.opened:
         return True
     given = [event.arg(name) for name in ("generator", "random_state", "seed")]
     given.append(event.arg("generator", 2) if event.last == "random_split" else None)

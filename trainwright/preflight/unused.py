@@ -40,7 +40,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete or not code.several or not code.backwards or frozen:
         return
     for event in code.wrapped_events:
-        if event.detached or not DDP.search(event.name) or "**" in event.keywords or not _expects_all(event):
+        if event.detached or not DDP.search(event.name) or event.opened or not _expects_all(event):
             continue
         model = event.args[0] if event.args else event.arg("module")
         for each in _classes(model):

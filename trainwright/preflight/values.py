@@ -42,6 +42,8 @@ WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelera
 # Wrappers that hide the methods of the model in them.
 _AROUND = ("ddp", "dp", "accelerate")
 MOST_CONSTANTS = 6
+# Of so many known items, each is followed.
+MOST_ITEMS = 4
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +57,12 @@ class Code:
         bases: for a class, its bases.
         scope: the names that it can see: of the functions around it, and of its module.
         methods: for a class, its functions.
+        fields: for a class, its other names.
+        runs: how often it was run.
+        owner: of a method, its class.
+        made: of a class, an instance.
+        alias: of the function that a decorator makes of another, the name of that one.
+        registered: a decorator may have kept the function, and call it.
     """
 
     module: Module
@@ -65,6 +73,10 @@ class Code:
     methods: dict[str, Code] = field(default_factory=dict)
     fields: dict[str, Value] = field(default_factory=dict)
     runs: int = 0
+    owner: Code | None = None
+    made: Value | None = None
+    alias: str = ""
+    registered: bool = False
 
     @property
     def name(self) -> str:

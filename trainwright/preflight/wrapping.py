@@ -90,11 +90,22 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     for event in wraps:
         model = _model(event)
         ids = event.arg("device_ids", 1)
-        if model is None or ids is None or not DDP.search(event.name) or not ids.items:
+        if (
+            model is None
+            or not DDP.search(event.name)
+            or not (ids.items if ids is not None else _moved_later(code, event))
+        ):
             continue
         if _on_cpu(code, model, event):
             yield _at(ORDER, event, f"`{_text(event)}`: the model is still on the CPU")
             return
+
+
+def _moved_later(code: ScriptFacts, wrap: Event) -> bool:
+    """Return whether a wrapper is moved to a GPU itself, and NCCL joins the processes, which needs it before."""
+    nccl = any((v := e.arg("backend", 0)) is not None and v.single() == "nccl" for e in code.roles("group"))
+    moves = [e for e in code.ran("to", "cuda", live=True) if e.order > wrap.order and e.receiver is wrap.result]
+    return nccl and bool(moves)
 
 
 def _wrapped_twice(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
@@ -196,7 +207,7 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     if not code.several_per_host or not (wraps or code.horovod) or code.launch.gpus == 0:
         return
     for event in code.ran("load", live=True):
-        if event.name != "torch.load" or event.arg("map_location", 1) is not None or "**" in event.keywords:
+        if event.name != "torch.load" or _given(event.arg("map_location", 1)) or event.opened:
             continue
         path = event.arg("f", 0)
         own = path is not None and path.tags & {"rank", "local_rank", "host_rank"}
@@ -206,6 +217,10 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if _comes_from(event, states):
             yield _at(LOADED, event, f"`{_text(event)}` without map_location in every process")
             return
+
+
+def _given(value: Value | None) -> bool:
+    return value is not None and value.single() is not None
 
 
 def _other_names(code: ScriptFacts) -> Iterator[Finding]:

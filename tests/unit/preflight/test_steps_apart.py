@@ -245,7 +245,12 @@ CASES: list[Case] = [
     ("TW157", True, PARSED.format(set=""), passes(bf16=True)),
     ("TW157", True, PARSED.format(set=""), passes(fp16="true", bf16="true")),
     ("TW157", True, PARSED.format(set=""), passes(load_best_model_at_end=True, eval_strategy="epoch")),
-    ("TW157", False, PARSED.format(set="args.eval_strategy = 'steps'\n"), passes(load_best_model_at_end=True)),
+    (
+        "TW157",
+        False,
+        PARSED.format(set="args.eval_strategy = 'steps'\n").replace("args=args", "args=args, eval_dataset=rows"),
+        passes(load_best_model_at_end=True),
+    ),
     ("TW157", False, PARSED.format(set="args.bf16 = supported()\n"), passes(bf16=True)),
     ("TW157", False, PARSED.format(set=""), passes(fp16=True)),
     ("TW157", False, PARSED.format(set=""), {**passes(bf16=True), "instance_type": P4D}),

@@ -1,0 +1,196 @@
+"""Objects that hold a script's settings: dataclasses, named tuples, namespaces, and the arguments of a Trainer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import said
+from trainwright.preflight.paths import root_of
+from trainwright.preflight.values import Code, Value, constant, unknown
+
+if TYPE_CHECKING:
+    from trainwright.preflight.calls import Calls
+
+# Classes whose fields are the arguments of their constructor.
+_BY_FIELDS = ("NamedTuple", "BaseModel", "BaseSettings", "TypedDict")
+# transformers' and trl's settings of a trainer.
+_ARGUMENTS = ("TrainingArguments", "SFTConfig")
+NAMESPACES = frozenset(
+    ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "omegaconf.OmegaConf.create", "munch.Munch")
+)
+
+
+def is_arguments(name: str) -> bool:
+    """Return whether a class holds the settings of a trainer of transformers or trl."""
+    return name.startswith(("transformers", "trl")) and name.endswith(_ARGUMENTS)
+
+
+def by_fields(code: Code) -> bool:
+    """Return whether a class gets its fields from its constructor: a dataclass, a named tuple."""
+    made = any("dataclass" in d or d.startswith(("attr.", "attrs.", "define")) for d in code.decorators)
+    inherited = any(base.code is not None and by_fields(base.code) for base in code.bases)
+    return made or inherited or any(origin.endswith(_BY_FIELDS) for origin in code.origins())
+
+
+def fields(code: Code) -> dict[str, Value]:
+    """Return the fields of a class and of its bases, in order, with their defaults."""
+    found: dict[str, Value] = {}
+    for base in code.bases:
+        found |= fields(base.code) if base.code is not None else {}
+    for node in getattr(code.node, "body", ()):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = _default(code.fields.get(node.target.id))
+    return found | {name: _default(value) for name, value in code.fields.items() if name not in found}
+
+
+def _default(value: Value | None) -> Value:
+    """Return the default of a field: of ``field(default_factory=…)`` what the function returns."""
+    if value is None:
+        return Value()
+    if value.made_by("field", "Field") and value.attrs is not None:
+        factory = value.attrs.get("default_factory")
+        if factory is not None:
+            return (factory.attrs or {}).get("(returned)", Value())
+        return value.attrs.get("default", Value())
+    return value
+
+
+def field(_: Calls, event: Event) -> Value:
+    """``dataclasses.field(…)``."""
+    given = {name: value for name, value in event.keywords.items() if name in ("default", "default_factory")}
+    if event.args:
+        given.setdefault("default", event.args[0])
+    return Value(made=frozenset({event.name}), attrs=given)
+
+
+def made(code: Code, args: Sequence[Value], keywords: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the attributes of an object that is made of its fields."""
+    found = fields(code)
+    found |= dict(zip(found, args, strict=False))
+    return found | {name: value for name, value in keywords.items() if name != "**"}
+
+
+def namespace(_: Calls, event: Event) -> Value:
+    """``SimpleNamespace(name=value)`` and the like."""
+    known = dict(event.args[0].attrs or {}) if event.args else {}
+    return Value(made=frozenset({event.name}), attrs=known | {k: v for k, v in event.keywords.items() if k != "**"})
+
+
+# ---- HfArgumentParser ------------------------------------------------------------------------------------------------
+
+
+def parser(_: Calls, event: Event) -> Value:
+    """``HfArgumentParser((ModelArguments, TrainingArguments))``."""
+    given = event.arg("dataclass_types", 0)
+    classes = (given.items or (given,)) if given is not None else ()
+    return Value(made=frozenset({event.name}), items=tuple(classes))
+
+
+def parsed(calls: Calls, event: Event, name: str) -> Value:
+    """Return the objects that ``parse_args_into_dataclasses`` and its relatives make."""
+    base = event.receiver
+    classes = base.items or () if base is not None else ()
+    given = _given(calls, event, name)
+    items = []
+    for each in classes:
+        if each.code is not None and isinstance(each.code.node, ast.ClassDef):
+            items.append(_filled(calls, event, each.code, given))
+        elif is_arguments(each.name):
+            items.append(arguments(calls, event, each.name, {"**": Value()} if given is None else given))
+        else:
+            items.append(Value())
+    loose = event.arg("return_remaining_strings")
+    if name == "parse_args_into_dataclasses" and loose is not None and loose.single() is not False:
+        items.append(Value())
+    return Value(items=tuple(items))
+
+
+def _given(calls: Calls, event: Event, name: str) -> dict[str, Value] | None:
+    """Return the options that a parser of dataclasses gets; None if they are not known."""
+    if name == "parse_dict":
+        return event.args[0].attrs if event.args else None
+    words = event.arg("args", 0)
+    if name != "parse_args_into_dataclasses" or event.arg("args_filename") is not None:
+        return None
+    if words is not None and words.single() is not None:
+        return _options(words.items) if words.items is not None else None
+    if not calls.launch.hyperparameters and calls.launch.launcher is None:
+        return None
+    return {key: typed(value) for key, value in calls.launch.hyperparameters.items()}
+
+
+def _options(words: Sequence[Value]) -> dict[str, Value] | None:
+    """Return the options of a command line."""
+    found: dict[str, Value] = {}
+    key = ""
+    for word in words:
+        text = word.single()
+        if isinstance(text, str) and text.startswith("--"):
+            key, equals, rest = text[2:].partition("=")
+            key = key.replace("-", "_")
+            found[key] = typed(rest) if equals else constant(True)
+        elif not key:
+            return None
+        else:
+            found[key] = typed(text) if text is not ... else word
+    return found
+
+
+def typed(text: object) -> Value:
+    """Return an option as the parser converts it: a number, a truth value, or a text."""
+    words: dict[str, object] = {"true": True, "false": False}
+    value: object = text
+    if isinstance(text, str):
+        value = words.get(text.lower(), text)
+        for kind in (int, float) if value is text else ():
+            try:
+                value = kind(text)
+                break
+            except ValueError:
+                continue
+    tags = {f"root:{root_of(value)}"} if isinstance(value, str) and "/" in value else set()
+    return Value(tags=frozenset(tags), constants=(value,), sure=True)
+
+
+def _filled(calls: Calls, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
+    """Return an object of a class of the script, with the options given; its defaults can be changed by others."""
+    defaults = {}
+    for name, value in fields(code).items():
+        default = value.with_tags("flag", *(said(name) if not value.tags and value.constants is None else ()))
+        default.sure = False
+        defaults[name] = default if value.constants is not None or value.tags else unknown("flag", *said(name))
+    own = {name: value for name, value in (given or {}).items() if name in defaults}
+    trains = next((origin for origin in code.origins() if is_arguments(origin)), "")
+    if trains:
+        known = {"**": Value()} if given is None else {**defaults, **given}
+        result = arguments(calls, event, trains, known)
+        result.code, result.instance = code, True
+        result.attrs = {**defaults, **(given or {})}
+    else:
+        result = Value(made=frozenset({f"script.{code.name}"}), attrs=defaults | own, code=code, instance=True)
+    init = code.method("__post_init__")
+    if init is not None:
+        calls.call_code(init, [], {}, result)
+    return result
+
+
+def arguments(calls: Calls, event: Event, name: str, keywords: Mapping[str, Value]) -> Value:
+    """Note a call of a trainer's arguments that a parser makes, and return them."""
+    made_there = event.again(name, [], dict(keywords), len(calls.events))
+    calls.events.append(made_there)
+    made_there.result = Value(made=frozenset({name}), attrs={k: v for k, v in keywords.items() if k != "**"})
+    return made_there.result
+
+
+def assigned(calls: Calls, base: Value, name: str, value: Value, node: ast.expr) -> None:
+    """Note that an attribute of a trainer's arguments is set after they were made: ``args.bf16 = True``."""
+    if not any(is_arguments(made) for made in base.made):
+        return
+    for event in reversed(calls.events):
+        if event.result is base and is_arguments(event.name):
+            event.keywords[name] = value if not calls.depth else value.with_tags("flag")
+            event.later[name] = node
+            return
