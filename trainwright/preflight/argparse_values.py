@@ -9,7 +9,7 @@ from trainwright.preflight import configurations
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
-from trainwright.preflight.values import Value, unknown
+from trainwright.preflight.values import NONE, Value, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -34,6 +34,19 @@ def passed(value: object) -> Value:
     return Value(tags=frozenset(tags), constants=(text,))
 
 
+def _converted(value: Value, kind: Value | None) -> Value:
+    """Return a hyperparameter as argparse converts it; other functions than these are not known."""
+    converters = {"int": int, "float": float}
+    if kind is None or kind.name == "str":
+        return Value(tags=value.tags, constants=value.constants, sure=True)
+    text = value.single()
+    try:
+        number = converters[kind.name](str(text))
+    except (KeyError, ValueError):
+        return Value(tags=value.tags if kind.name not in converters else NONE)
+    return Value(constants=(number,), sure=True)
+
+
 def added(calls: Calls, event: Event) -> None:
     """Note what an argument will be."""
     names = names_of(event.node)
@@ -48,14 +61,14 @@ def added(calls: Calls, event: Event) -> None:
         (launch.hyperparameters[n.lstrip("-")] for n in names if n.lstrip("-") in launch.hyperparameters), None
     )
     default = event.arg("default")
+    kind = event.arg("type")
     if given is not None:
-        calls.arguments[key] = passed(given)
+        calls.arguments[key] = _converted(passed(given), kind)
         return
     named = said(key)
     if default is None:
         calls.arguments[key] = unknown("flag", *named)
         return
-    kind = event.arg("type")
     if (
         kind is not None
         and kind.name not in ("int", "float", "str")

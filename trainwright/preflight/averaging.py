@@ -27,7 +27,15 @@ NO_SYNC = Rule(
     "gradients will still be synchronised",
     remedy="with model.no_sync(): loss = …model(batch)…; loss.backward()",
 )
-RULES = (PAST, NO_SYNC)
+SUMMED = Rule(
+    code="TW448",
+    severity="warning",
+    title="gradients are summed over the processes, and nothing divides by their number",
+    source="PyTorch's tutorial on writing distributed applications, average_gradients: all_reduce with SUM, then a "
+    "division by the number of processes",
+    remedy="parameter.grad /= dist.get_world_size() after all_reduce, or op=dist.ReduceOp.AVG",
+)
+RULES = (PAST, NO_SYNC, SUMMED)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
@@ -37,6 +45,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _inner_forward(code)
     yield from _first_of_several(code)
+    yield from _summed(code)
     yield from _backward_alone(code)
 
 
@@ -58,6 +67,34 @@ def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)[:50]}`, but the forward pass in line {forwards[-1].line} is outside"
             yield at(NO_SYNC, (event.module, event.node), what)
             return
+
+
+def _summed(code: ScriptFacts) -> Iterator[Finding]:
+    """Report gradients that are reduced by hand where nothing in the script divides by the number of processes."""
+    if code.mentions("AVG", "div_", "mul_", "div", "mul", "average", "pre_divide", "gradient_predivide_factor"):
+        return
+    for event in code.ran("all_reduce", live=True):
+        given = event.arg("tensor", 0)
+        if not event.name.startswith("torch.distributed.") or given is None or "grad" not in given.tags:
+            continue
+        operation = event.arg("op", 1)
+        if operation is not None and not operation.name.endswith(".SUM"):
+            continue
+        if not any(_divides(node) for module in code.modules for node in module.nodes):
+            yield at(SUMMED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
+        return
+
+
+_COUNT = re.compile(r"world|size|replicas|procs|num_?(gpus|proc)|workers|ranks|hosts", re.I)
+_STATISTIC = re.compile(r"acc\b|accuracy|total|correct|count|test|val|print|loader|dataset|steps|hosts", re.I)
+
+
+def _divides(node: ast.AST) -> bool:
+    """Return whether a division, or a product, may be by the number of processes, and not for a statistic."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.Mult):
+        return False
+    left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+    return bool(_COUNT.search(ast.unparse(right))) and not _STATISTIC.search(ast.unparse(left))
 
 
 def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:

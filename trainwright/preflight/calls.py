@@ -62,6 +62,8 @@ class Calls:
         # What each loop of the script iterates over.
         self.iterated: dict[ast.AST, Value] = {}
         self.misused: list[tuple[Module, ast.expr, str]] = []
+        # Where variables of the environment are read though no condition is open, so that the job comes there.
+        self.reached: set[ast.AST] = set()
 
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
         """Run a function of the script."""

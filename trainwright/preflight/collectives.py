@@ -54,7 +54,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if what and event.last in _HVD_CALLBACKS and "only-one" in event.result.tags and event.by_rank is None:
             yield at(DEADLOCK, (event.module, event.node), f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
-        if guard is None or (event.detached and not _hook(event)) or event.under("error") or "group" in event.keywords:
+        if guard is None and what and event.last == "barrier":
+            guard = event.under("dp")  # of one process in each group, and all processes meet
+        if (
+            guard is None
+            or (event.detached and not called_by_library(event))
+            or event.under("error")
+            or "group" in event.keywords
+        ):
             continue
         place = (event.module.name, event.line)
         if place in reported or _answered(code, event, guard):
@@ -64,7 +71,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
 
 
-def _hook(event: Event) -> bool:
+def called_by_library(event: Event) -> bool:
     """Return whether a call is in a method that a library makes in every process: ``on_epoch_end`` of a callback."""
     outer = event.stack[0] if event.stack else None
     around = outer.module.parents.get(outer.node) if outer is not None else None

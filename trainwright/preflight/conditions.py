@@ -52,8 +52,12 @@ def kind_of(tags: Marks, side: bool) -> Reach:
 
 def sides(test: Value, node: ast.expr) -> tuple[Guard, Guard]:
     """Return a condition on its two sides."""
-    chosen = "chosen" in test.tags
-    return Guard(kind_of(test.tags, True), node, True, chosen), Guard(kind_of(test.tags, False), node, False, chosen)
+    chosen, single = "chosen" in test.tags, test.single()
+    default = bool(single) if single is not ... and "flag" in test.tags and not test.sure else None
+    return (
+        Guard(kind_of(test.tags, True), node, True, chosen, default),
+        Guard(kind_of(test.tags, False), node, False, chosen, default),
+    )
 
 
 def returned(value: Value, guards: tuple[Guard, ...]) -> Value:

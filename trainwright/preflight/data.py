@@ -228,8 +228,10 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
             if isinstance(number, int) and number > 0 and number != code.launch.processes and not count.tags:
                 what = f"num_replicas={number}, but the job has {code.launch.processes} processes"
         asks = (count is None or rank is None) and event.name.startswith("torch.")
-        if asks and code.several and code.horovod and code.group is None and not any(code.roles("group")):
-            what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
+        none = code.several and code.group is None and not any(code.roles("group"))
+        if asks and none and (code.horovod or (code.torch_xla and not code.managed)):
+            instead = "hvd.size(), hvd.rank()" if code.horovod else "xm.xrt_world_size(), xm.get_ordinal()"
+            what = f"DistributedSampler asks torch.distributed, which has no group here: pass {instead}"
         elif not what and (count is None or _whole(count, code.launch.processes)) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
         whole = count is not None and count.single() == 1  # one share: all of the data, as for an evaluation

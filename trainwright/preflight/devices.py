@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.collectives import called_by_library
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
@@ -57,6 +58,13 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
         return
     yield from _visible(code)
+    chooses = ("set_device", "set_device_index", "device_index", "init_device_mesh")
+    if not any(code.ran(*chooses)) and not code.says("^CUDA_VISIBLE_DEVICES$"):
+        for event, value in chosen:
+            if event.last in _WRAPS and value.made == {"torch.cuda.current_device"} and not event.detached:
+                what = f"`{_text(event)}`: the current device is GPU 0 in every process without set_device(local_rank)"
+                yield at(NO_DEVICE, (event.module, event.node), what)
+                return
     selected = bool(wrong) or any(v.tags & OWN or _unclear(v) for _, v in chosen)
     selected = selected or any(e.last in ("init_device_mesh", "fully_shard") for e in code.events)
     selected = selected or code.imports(*_OTHERS) is not None or code.says("^CUDA_VISIBLE_DEVICES$")
@@ -99,8 +107,8 @@ def _used(code: ScriptFacts, event: Event) -> bool:
 
 def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
     """Report a constant GPU for the model or batches of a library that gives each process its own."""
-    for event in code.ran("to", "cuda", live=True):
-        if event.guards or event.receiver is None:
+    for event in code.ran("to", "cuda"):
+        if event.guards or event.receiver is None or (event.detached and not called_by_library(event)):
             continue
         if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
             what = f"`{_text(event)}`: the same GPU in every process of a host"

@@ -44,13 +44,6 @@ NOT_WRAPPED = Rule(
     source=f"{DOCS}: the group alone shares nothing",
     remedy="model = DistributedDataParallel(model, device_ids=[local_rank])",
 )
-LEARNING_RATE = Rule(
-    code="TW125",
-    severity="note",
-    title="the batch grows with the number of replicas, but the learning rate does not",
-    source="AWS guides: for k times the batch, k times the learning rate (or its square root), then tune",
-    remedy="Scale it by the world size in the script, or set the new rate as a hyperparameter of the job.",
-)
 SMDDP_BACKEND = Rule(
     code="TW126",
     severity="error",
@@ -79,15 +72,8 @@ RULES = (
     SPAWNS_TWICE,
     LOCAL_RANK_FLAG,
     NOT_WRAPPED,
-    LEARNING_RATE,
     SMDDP_BACKEND,
     SMDDP_UNUSED,
-)
-RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
-BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
-GROWTH = re.compile(
-    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
-    re.I,
 )
 _GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
 # Other ways to share gradients: a name of these anywhere means that the script knows what it does.
@@ -104,7 +90,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _place(code)
     yield from _launchers(code)
     yield from _smddp(code)
-    yield from _learning_rate(code)
 
 
 def _group(code: ScriptFacts) -> Iterator[Finding]:
@@ -117,9 +102,14 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
     if not code.several:
         return
-    if wraps and code.job is not None and (uncalled := code.never_called("init_process_group", "init_device_mesh")):
+    every = [e for e in code.wrapped_events if not e.detached and e.last != "fully_shard"]
+    if every and code.job is not None and (uncalled := code.never_called("init_process_group", "init_device_mesh")):
         what = f"nothing calls {uncalled}, which has the init_process_group"
-        yield at(NO_GROUP, (wraps[0].module, wraps[0].node), f"{wraps[0].last}: {what}", severity="error")
+        yield at(NO_GROUP, (every[0].module, every[0].node), f"{every[0].last}: {what}", severity="error")
+        return
+    if (never := _never_joined(code)) is not None:
+        what = f"the job has {code.launch.processes or code.launch.hosts} processes, and without a hyperparameter that"
+        yield at(NO_GROUP, (never.module, never.node), f"{what} changes it, none of them comes here")
         return
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
@@ -137,6 +127,15 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
             what = f"{wraps[0].last} comes before init_process_group in line {groups[0].line}"
             yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
         yield from _not_wrapped(code)
+
+
+def _never_joined(code: ScriptFacts) -> Event | None:
+    """Return the call that joins the processes, if a default of an argument that the job does not set prevents it."""
+    groups = list(code.roles("group"))
+    if not code.launch.hyperparameters or not groups or any(e.detached for e in groups):
+        return None
+    kept = [e for e in groups if any(g.default is not None and g.default is not g.side for g in e.guards)]
+    return kept[0] if len(kept) == len(groups) else None
 
 
 def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
@@ -326,62 +325,3 @@ def _smddp(code: ScriptFacts) -> Iterator[Finding]:
     ):
         what = "torch_smddp is imported, but the backend is not smddp"
         yield at(SMDDP_UNUSED, (groups[0].module, groups[0].node), what)
-
-
-def _scaled(code: ScriptFacts) -> bool:
-    """Return whether the script scales its learning rate, or divides a fixed batch among the processes."""
-    for module in code.modules:
-        for node in module.nodes:
-            if not isinstance(node, ast.BinOp | ast.AugAssign):
-                continue
-            around = module.parents.get(node)
-            text = ast.unparse(around if isinstance(around, ast.Assign) else node)  # lr = 0.1 * world_size
-            if RATE.search(text) and GROWTH.search(text):
-                return True
-            left = ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
-            right = ast.unparse(node.right if isinstance(node, ast.BinOp) else node.value)
-            plain = isinstance(node, ast.AugAssign) or not isinstance(node.left, ast.BinOp)  # not samples // batch
-            if plain and isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
-                return True
-    return False
-
-
-def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a warm-up that ends at the rate of one process, where the optimizer got that of all."""
-    if not code.horovod or not code.several:
-        return
-    rates = [e.arg("learning_rate", 0) or e.arg("lr") for e in code.events if ".optimizers." in e.name]
-    for event in code.ran("LearningRateWarmupCallback", live=True):
-        rate = event.arg("initial_lr")
-        known = rate is not None and (rate.tags or rate.constants is not None) and "world" not in rate.tags
-        if known and any(given is not None and "world" in given.tags for given in rates):
-            what = f"`{ast.unparse(event.node)[:60]}` ends at the rate of one process; the optimizer has that of all"
-            yield at(LEARNING_RATE, (event.module, event.node), what, severity="warning")
-            return
-
-
-def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
-    """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
-    yield from _warmed_up(code)
-    job = code.job
-    if job is None or job.launcher == "process" or code.smp or job.model_parallel:
-        return
-    whole, share = (job.batch.global_, job.batch.per_replica) if job.batch is not None else (None, None)
-    told = whole is not None and share is not None
-    grows = whole is not None and share is not None and whole > share
-    asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
-    asked = asked and not code.mentions_like("adasum")
-    if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
-        return
-    for call in code.calls:
-        optimizer = call.name.startswith("torch.optim.") and ".lr_scheduler." not in call.name
-        rate = call.given("lr", 1 if optimizer else None)
-        rate = rate or call.given("learning_rate", 0 if ".optimizers." in call.name else None)
-        # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
-        if rate is None or not call.last[:1].isupper():
-            continue
-        if GROWTH.search(ast.unparse(rate)) or re.search("scal|sched|_fn|decay|warm|policy", ast.unparse(rate)):
-            return
-        world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
-        yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")
-        return

@@ -239,7 +239,7 @@ def _launched(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> It
         return
     tests = [ast.unparse(test) for test, _ in conditions(module, node)]
     function = enclosing_function(module, node)
-    if tests or any(isinstance(n, ast.Try) for n in ancestors(module, node)):
+    if (tests and not code.comes_to(node)) or any(isinstance(n, ast.Try) for n in ancestors(module, node)):
         return
     if function is not None and function.name not in MAIN and not any(code.called(function.name)):
         return

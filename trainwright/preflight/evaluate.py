@@ -90,6 +90,8 @@ class Evaluator(Calls):
         if not isinstance(node.slice, ast.Slice):  # `[1:-1]` takes the brackets off
             self._misuse(node, base, "json")
         if base.name == "os.environ":
+            if not (self.guards or self.detached):
+                self.reached.add(node)
             return self._environ(index)
         if "agreed" in base.tags and base.items is not None:
             return unknown("agreed")  # what the first process put into the list, in all of them
@@ -167,7 +169,10 @@ class Evaluator(Calls):
             rest = [value for value, known in zip(found, decided, strict=True) if known is None]
             tags = frozenset[str]().union(*(value.tags & TESTS for value in rest))
             tags |= {"chosen"} if len(rest) > 1 else set()
-            return Value(tags=tags | {"and"} if len(rest) > 1 and tags else tags) if rest else constant(True)
+            never = any(value.single() in (None, False) and "flag" in value.tags for value in rest)
+            constants = (False,) if never else rest[0].constants if len(rest) == 1 else None
+            tags |= {"and"} if len(rest) > 1 and tags else set()
+            return Value(tags=tags, constants=constants) if rest else constant(True)
         if True in decided:
             before_it = decided[: decided.index(True)]
             return found[len(before_it)] if all(known is False for known in before_it) else constant(True)

@@ -54,13 +54,15 @@ class JobStart:
 class Guard:
     """A condition under which code runs, and its side: True in the ``if`` branch.
 
-    ``chosen``: an argument or something unknown decides as well, as in ``args.wandb and rank == 0``.
+    ``chosen``: an argument or something unknown decides as well, as in ``args.wandb and rank == 0``. ``default``: what
+    the condition is where no hyperparameter changes a default.
     """
 
     kind: Reach
     node: ast.expr
     side: bool
     chosen: bool = False
+    default: bool | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -27,7 +27,15 @@ GONE = Rule(
     source=f"{DOCS}, destroy_process_group: afterwards the default process group has not been initialized (ValueError)",
     remedy="Call destroy_process_group() at the very end.",
 )
-RULES = (LISTS, GONE)
+SUBGROUP = Rule(
+    code="TW449",
+    severity="error",
+    title="a group of processes is made beside the backend smddp, which has only one group",
+    source="AWS guide for SageMaker's data parallel library, PyTorch: the smddp backend does not support creating "
+    "subprocess groups with torch.distributed.new_group, nor other backends beside it",
+    remedy="Use the default group; for more groups use the backend nccl.",
+)
+RULES = (SUBGROUP, LISTS, GONE)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -38,6 +46,18 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _lengths(code)
     yield from _gone(code)
     yield from _begun_apart(code)
+    yield from _subgroups(code)
+
+
+def _subgroups(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a group that is made of some processes where SageMaker's data parallel library is the backend."""
+    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group" and not e.detached]
+    if not backends or any(b is None or b.single() != "smddp" or "flag" in b.tags for b in backends):
+        return
+    for event in code.ran("new_group", live=True):
+        if event.name.startswith("torch.distributed."):
+            yield at(SUBGROUP, (event.module, event.node), f"`{_text(event.node)}`")
+            return
 
 
 def _text(node: ast.AST) -> str:

@@ -76,7 +76,7 @@ def _on_cpu(event: Event) -> bool:
 def output_tags(model: Value, args: list[Value]) -> Marks:
     """Return the facts of a model's output."""
     given = frozenset[str]().union(*(arg.tags & FLOWS for arg in args))
-    wrapped = model.tags & WRAPPERS
+    wrapped = model.tags & WRAPPERS - {"dp"}  # DataParallel works in one process
     if "out" in given:
         # A loss, or the next part of the model.
         return given | {"wrapped-out"} if wrapped else given

@@ -50,7 +50,7 @@ OWN_MONITOR = Rule(
 NO_LOSS = Rule(
     code="TW445",
     severity="error",
-    title="a dict that training_step returns has no key loss",
+    title="training_step returns no loss, or a dict without the key loss",
     source='lightning, loops/optimization/automatic.py: "In automatic_optimization, when `training_step` returns a '
     "dict, the 'loss' key needs to be present\"",
     remedy='return loss, or {"loss": loss, …}; log the other values',
@@ -220,6 +220,9 @@ def _returned(module: Module, step: Function, *, ended: bool) -> Iterator[Findin
     ``ended``: the module has a training_step_end, which makes the loss (Lightning 1).
     """
     nodes = list(_inside(step))
+    if not ended and not any(isinstance(n, ast.Return | ast.Raise | ast.Yield) for n in nodes) and len(step.body) > 1:
+        yield at(NO_LOSS, (module, step), "training_step returns nothing, so Lightning skips every step")
+        return
     assigned: dict[str, list[ast.expr]] = {}
     for node in nodes:
         if isinstance(node, ast.Assign):

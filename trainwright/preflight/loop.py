@@ -203,11 +203,7 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
     zeroes = code.mentions(
         "zero_grad", "clear_grad", "zero_grad_", "clear_gradients", "dist_autograd", "rpc"
     ) or _cleared(code)
-    by_library = (
-        code.managed
-        or code.imports("torch.sagemaker") is not None
-        or code.imports("deepspeed", "accelerate", "fairscale") is not None
-    )
+    by_library = code.managed or code.imports("deepspeed", "accelerate", "fairscale") is not None
     if optimizers and looped and not zeroes and not by_library and _defined(code):
         yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
     yield from _dropped(code, looped, optimizers)

@@ -28,6 +28,7 @@ from trainwright.preflight import (
     groups,
     hotloop,
     huggingface,
+    learning_rate,
     lightning,
     lockstep,
     loop,
@@ -56,7 +57,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    *(unused, lightning, averaging, unalike, groups),
+    *(unused, lightning, averaging, unalike, groups, learning_rate),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -142,6 +142,10 @@ class ScriptFacts(ScriptCode):
         """Variables of the environment whose text is used as a number or a list: file, place, variable."""
         return self._interpreter.misused if self.events else []
 
+    def comes_to(self, node: ast.AST) -> bool:
+        """Whether the job certainly comes to where a variable of the environment is read."""
+        return bool(self.events) and node in self._interpreter.reached
+
     @cached_property
     def wrapped_events(self) -> list[Event]:
         """The calls that wrap a model in DDP or FSDP."""

@@ -104,6 +104,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.job is not None and not enabled:
         yield at(NOT_AGREED, (module, imported), "the script uses model parallelism, but the job does not enable it")
     first_version = code.imports(V1) is not None
+    if enabled and code.launcher == "torchrun" and code.imports(V2) is None and not code.managed:
+        what = "the job starts version 2 of the library with torchrun, but the script imports version 1"
+        yield at(NOT_AGREED, (module, imported), f"{what}; version 2 is torch.sagemaker")
+        return
     inits = [c for c in code.called("init") if c.name.startswith((V1, V2))]
     if not inits and not code.mentions("SMPTrainer"):
         name = "smp.init()" if first_version else "torch.sagemaker.init()"

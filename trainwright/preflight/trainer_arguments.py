@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import ARGUMENTS
+from trainwright.preflight.paths import roots
+from trainwright.preflight.saves import saves
 from trainwright.preflight.saving import NO_CHECKPOINT
 from trainwright.preflight.schedule import ON_CPU
 from trainwright.preflight.script_facts import ScriptFacts
@@ -50,6 +52,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete:
         return
     yield from _keys(code)
+    yield from _anew(code)
     if code.imports("accelerate") is not None:
         yield from _accumulates(code)
     if code.imports("transformers", "trl") is None:
@@ -169,6 +172,24 @@ def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
         if isinstance(number, int) and number > 1 and code.backwards and not by_hand:
             yield _at(NO_ACCUMULATION, event, f"gradient_accumulation_steps={number} without accelerator.accumulate")
             return
+
+
+# What reads a checkpoint, or is told to.
+_READS = (
+    r"^load|load_|_load|restor|resum|BackupAndRestore|get_last_checkpoint|latest_checkpoint|ckpt_path|initial_epoch"
+)
+
+
+def _anew(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a job on spot instances whose script keeps checkpoints, and never reads one."""
+    job = code.job
+    if job is None or not job.spot or code.mentions_like(_READS) or code.says("resume|last.ckpt"):
+        return
+    folder = job.checkpoint.local_path if job.checkpoint else "/opt/ml/checkpoints"
+    kept = [save.event for save in saves(code) if "checkpoint" in roots(save.path, folder) and not save.event.detached]
+    if kept:
+        what = "the job runs on spot instances and keeps checkpoints, but no file that was read loads one"
+        yield _at(NO_CHECKPOINT, kept[0], what)
 
 
 def _padding(code: ScriptFacts) -> Iterator[Finding]:

@@ -128,7 +128,7 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     marked = code.mentions(*BARRIERS) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
     if steps and not marked and not code.managed:
         yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
-    loaders = code.mentions("MpDeviceLoader", "ParallelLoader", "optimizer_step")
+    loaders = code.mentions("MpDeviceLoader", "ParallelLoader")
     if not loaders and not code.managed and not code.incomplete:
         yield from _some_steps(code)
     for step in code.steps:
@@ -138,8 +138,11 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
 def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
     """Report that mark_step runs after some of the optimizer's steps only."""
     marks = [e for e in code.roles("mark") if not e.detached]
-    for step in code.ran("step", live=True):
-        if step.receiver is None or "optimizer" not in step.receiver.tags or not step.loops or step.by_rank:
+    for step in code.ran("step", "optimizer_step", live=True):
+        own = step.receiver is not None and "optimizer" in step.receiver.tags
+        barrier = step.arg("barrier", 1)
+        by_library = step.last == "optimizer_step" and (barrier is None or barrier.single() is False)
+        if not (own or by_library) or not step.loops or step.by_rank:
             continue
         inside = [e for e in marks if step.loops[-1] in e.loops]
         if inside and all(any(g not in step.guards and g.kind in ("other", "flag") for g in e.guards) for e in inside):

@@ -45,7 +45,7 @@ RIGHT: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {
             "with nullcontext() if last else model.no_sync():": "with model.no_sync():",
             "    torch.nn.utils": "    for each in model.parameters():\n        dist.all_reduce(each.grad)\n"
-            "    torch.nn.utils",
+            "        each.grad /= dist.get_world_size()\n    torch.nn.utils",
             "import torch\n": "import torch\nimport torch.distributed as dist\n",
         },
         {},

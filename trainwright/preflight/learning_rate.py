@@ -1,0 +1,104 @@
+"""The learning rate: whether it follows the batch, which grows with the number of processes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.call import Call
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+
+LEARNING_RATE = Rule(
+    code="TW125",
+    severity="note",
+    title="the batch grows with the number of replicas, but the learning rate does not",
+    source="AWS guides: for k times the batch, k times the learning rate (or its square root), then tune",
+    remedy="Scale it by the world size in the script, or set the new rate as a hyperparameter of the job.",
+)
+RULES = (LEARNING_RATE,)
+RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
+BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
+GROWTH = re.compile(
+    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    re.I,
+)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
+    yield from _warmed_up(code)
+    job = code.job
+    if job is None or job.launcher == "process" or code.smp or job.model_parallel:
+        return
+    whole, share = (job.batch.global_, job.batch.per_replica) if job.batch is not None else (None, None)
+    told = whole is not None and share is not None
+    grows = whole is not None and share is not None and whole > share
+    asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
+    asked = asked and not code.mentions_like("adasum")
+    if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
+        return
+    for call in code.calls:
+        optimizer = call.name.startswith("torch.optim.") and ".lr_scheduler." not in call.name
+        rate = call.given("lr", 1 if optimizer else None)
+        rate = rate or call.given("learning_rate", 0 if ".optimizers." in call.name else None)
+        # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
+        if rate is None or not call.last[:1].isupper():
+            continue
+        if GROWTH.search(ast.unparse(rate)) or (_named_as_scaled(rate) and not _unscaled(code, call, rate)):
+            return
+        world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
+        yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")
+        return
+
+
+def _scaled(code: ScriptFacts) -> bool:
+    """Return whether the script scales its learning rate, or divides a fixed batch among the processes."""
+    for module in code.modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.BinOp | ast.AugAssign):
+                continue
+            around = module.parents.get(node)
+            text = ast.unparse(around if isinstance(around, ast.Assign) else node)  # lr = 0.1 * world_size
+            if RATE.search(text) and GROWTH.search(text):
+                return True
+            left = ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
+            right = ast.unparse(node.right if isinstance(node, ast.BinOp) else node.value)
+            plain = isinstance(node, ast.AugAssign) or not isinstance(node.left, ast.BinOp)  # not samples // batch
+            if plain and isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
+                return True
+    return False
+
+
+def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a warm-up that ends at the rate of one process, where the optimizer got that of all."""
+    if not code.horovod or not code.several:
+        return
+    rates = [e.arg("learning_rate", 0) or e.arg("lr") for e in code.events if ".optimizers." in e.name]
+    for event in code.ran("LearningRateWarmupCallback", live=True):
+        rate = event.arg("initial_lr")
+        known = rate is not None and (rate.tags or rate.constants is not None) and "world" not in rate.tags
+        if known and any(given is not None and "world" in given.tags for given in rates):
+            what = f"`{ast.unparse(event.node)[:60]}` ends at the rate of one process; the optimizer has that of all"
+            yield at(LEARNING_RATE, (event.module, event.node), what, severity="warning")
+            return
+
+
+def _named_as_scaled(rate: ast.expr) -> bool:
+    return bool(re.search("scal|sched|_fn|decay|warm|policy", ast.unparse(rate)))
+
+
+def _unscaled(code: ScriptFacts, call: Call, rate: ast.expr) -> bool:
+    """Return whether a rate is an argument or a constant as it is, whatever its name says."""
+    for event in code.events:
+        if event.node is call.node:
+            keyword = next((k.arg for k in call.node.keywords if k.value is rate), None)
+            given = event.keywords.get(keyword or "") or (event.args[0] if event.args and not keyword else None)
+            return (
+                given is not None
+                and (given.constants is not None or "flag" in given.tags)
+                and "world" not in given.tags
+            )
+    return False
