@@ -26,7 +26,7 @@ import os
 import tensorflow as tf
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 model.fit(data)
-model.save("/opt/ml/output/last")
+model.save("/opt/ml/output/data/last")
 where = os.environ["SM_MODEL_DIR"]
 """
 HALF = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.half()\n"

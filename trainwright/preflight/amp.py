@@ -71,7 +71,25 @@ UPDATE_ELSEWHERE = Rule(
     'and an update without one "No inf checks were recorded prior to update"',
     remedy="Call scaler.update() right after scaler.step(optimizer), in the same loop and under the same conditions.",
 )
-RULES = (CLIP_SCALED, CLIP_LATE, PLAIN_STEP, NO_UPDATE, NOT_SCALED, REDUCE_LATE, MARK_EARLY, UPDATE_ELSEWHERE)
+PLAIN_SCALER = Rule(
+    code="TW452",
+    severity="error",
+    title="a plain GradScaler for a model that FSDP shards: the processes disagree on which steps to skip",
+    source="PyTorch's documentation of FullyShardedDataParallel, mixed precision: use ShardedGradScaler, which agrees "
+    "on infinite gradients over all shards",
+    remedy="from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler",
+)
+RULES = (
+    PLAIN_SCALER,
+    CLIP_SCALED,
+    CLIP_LATE,
+    PLAIN_STEP,
+    NO_UPDATE,
+    NOT_SCALED,
+    REDUCE_LATE,
+    MARK_EARLY,
+    UPDATE_ELSEWHERE,
+)
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 REDUCES = ("all_reduce", "reduce_gradients")
 
@@ -83,6 +101,21 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _clipped_elsewhere(code)
     yield from _stepped_elsewhere(code)
     yield from _updates(code)
+    yield from _sharded(code)
+
+
+def _sharded(code: ScriptFacts) -> Iterator[Finding]:
+    """Report torch's own scaler where the optimizer has the parameters of a model in FSDP."""
+    if code.incomplete or not code.several or code.mentions("ShardedGradScaler", "NO_SHARD"):
+        return
+    for event in code.ran("step", live=True):
+        if not _of_scaler(event) or not event.args or event.receiver is None:
+            continue
+        model = event.args[0].of
+        plain = all(made.startswith("torch.") and "sharded" not in made for made in event.receiver.made)
+        if plain and model is not None and "fsdp" in model.tags and model.made_by("FullyShardedDataParallel", "FSDP"):
+            yield at(PLAIN_SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+            return
 
 
 def _clipped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:

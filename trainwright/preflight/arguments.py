@@ -128,7 +128,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     )
     for argument in arguments:
         yield from _one(code, argument, given)
-    yield from _dataclass_arguments(code, given)
     main = next((c for c in code.called("hydra.main")), None)
     if main is not None:
         # Without a job file, its hyperparameters are unknown.
@@ -257,9 +256,14 @@ def _value(call: Call, shown: str, value: object) -> Iterator[Finding]:
     kind, choices = call.given("type"), call.given("choices")
     converters = {"int": int, "float": float}
     # SageMaker writes every value as text; a list is several values only for nargs, which are not checked.
-    if call.given("nargs") is not None or call.given("action") is not None or isinstance(value, list | dict):
-        return
     text = str(value)
+    nargs = call.given("nargs")
+    several = len(value.split()) if isinstance(value, str) else 1
+    if nargs is not None and isinstance(kind, ast.Name) and kind.id in converters and several > 1:
+        what = f"{shown} '{text}' is passed as one word, not as {several}: invalid {kind.id} value"
+        yield at(VALUE, call, what)
+    if nargs is not None or call.given("action") is not None or isinstance(value, list | dict):
+        return
     converted: object = text
     if isinstance(kind, ast.Name) and kind.id in converters:
         try:
@@ -283,55 +287,6 @@ def tensorflow_job(code: ScriptFacts) -> bool:
     plan = job.plan.framework if job.plan is not None else ""
     own = any(key in job.distribution for key in ("parameter_server", "multi_worker_mirrored_strategy"))
     return plan.startswith("tensorflow") or "tensorflow" in (job.image or "") or own
-
-
-def _dataclass_arguments(code: ScriptFacts, given: dict[str, object]) -> Iterator[Finding]:
-    """Hold the hyperparameters against the dataclasses that an HfArgumentParser makes arguments of."""
-    parsers = [e for e in code.ran("HfArgumentParser") if e.args]
-    if (
-        not parsers
-        or code.job is None
-        or any(code.called("add_argument"))
-        or not code.ran("parse_args_into_dataclasses")
-    ):
-        return
-    event = parsers[0]
-    classes = [v.code for v in (event.args[0].items or event.args[:1])]
-    loose = code.ran("parse_args_into_dataclasses")[0].arg("return_remaining_strings")
-    if loose is not None or not all(classes):
-        classes = [c for c in classes if c is not None]
-        own = False
-    else:
-        own = not any(origin for c in classes if c is not None for origin in c.origins())
-    fields: dict[str, ast.AnnAssign] = {}
-    for each in classes:
-        body = getattr(each.node, "body", []) if each is not None else []
-        fields |= {n.target.id: n for n in body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
-    module = event.module
-    for name, value in given.items():
-        node = fields.get(name)
-        kind = ast.unparse(node.annotation) if node is not None else ""
-        kind = kind.replace("Optional[", "").replace("]", "").split(" |")[0]
-        if node is None and own and not name.startswith("sagemaker_"):
-            similar = nearest(name, fields, 1)
-            hint = f"; the script has --{similar[0]}" if similar else ""
-            yield at(UNKNOWN, (module, event.node), f"the job passes --{name}{hint}")
-        elif node is not None and kind in ("int", "float"):
-            try:
-                (int if kind == "int" else float)(str(value))
-            except ValueError:
-                yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
-    for name, node in fields.items():
-        if _required(node) and name not in given:
-            yield at(MISSING, (module, node), f"--{name} is required")
-
-
-def _required(node: ast.AnnAssign) -> bool:
-    """Return whether an attribute of a dataclass has no default, so its argument is required."""
-    if not isinstance(node.value, ast.Call) or not ast.unparse(node.value.func).endswith("field"):
-        return node.value is None and not ast.unparse(node.annotation).startswith(("ClassVar", "typing.ClassVar"))
-    known = {keyword.arg for keyword in node.value.keywords}
-    return not node.value.args and known.isdisjoint({"default", "default_factory", None})
 
 
 _ADDED = {

@@ -50,7 +50,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             says = condition(guard)
             yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
     for event in code.events:
-        what = collective(event)
+        what = collective(event) or (_of_xla(event) if code.launcher == "xla" or code.torch_xla else "")
         if what and event.last in _HVD_CALLBACKS and "only-one" in event.result.tags and event.by_rank is None:
             yield at(DEADLOCK, (event.module, event.node), f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
@@ -79,6 +79,12 @@ def called_by_library(event: Event) -> bool:
         return False
     bases = [qualified(outer.module, base) for base in around.bases]
     return any(base.startswith(_LIBRARIES) and base.endswith(("Callback", "LightningModule")) for base in bases)
+
+
+def _of_xla(event: Event) -> str:
+    """Return how to name a save of a Trainer, which waits for all processes with torch_xla."""
+    trainer = event.receiver is not None and any(_hf_trainer(made) for made in event.receiver.made)
+    return f"trainer.{event.last}" if trainer and event.last in ("save_model", "_save_tpu") else ""
 
 
 def collective(event: Event) -> str:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trainwright.core.data_files import read_json
+from trainwright.core.errors import RequestError
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
@@ -13,11 +15,14 @@ from trainwright.preflight.values import Code, Value, constant, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
+    from trainwright.preflight.reader import Module
 
+LARGEST = 1_000_000
 # Classes whose fields are the arguments of their constructor.
 _BY_FIELDS = ("NamedTuple", "BaseModel", "BaseSettings", "TypedDict")
 # transformers' and trl's settings of a trainer.
 _ARGUMENTS = ("TrainingArguments", "SFTConfig")
+_OFF = ("do_train", "do_eval", "do_predict")
 NAMESPACES = frozenset(
     ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "omegaconf.OmegaConf.create", "munch.Munch")
 )
@@ -79,6 +84,27 @@ def namespace(_: Calls, event: Event) -> Value:
     return Value(made=frozenset({event.name}), attrs=known | {k: v for k, v in event.keywords.items() if k != "**"})
 
 
+def of_file(module: Module, value: Value | None) -> Value:
+    """Return what a configuration is: itself, or what the JSON file in the script's folder says that it names."""
+    text = value.single() if value is not None else None
+    if value is None or value.attrs is not None or not isinstance(text, str) or not text.endswith(".json"):
+        return value if value is not None else Value()
+    path = module.path.parent / text
+    inside = not text.startswith("/") and ".." not in text
+    try:
+        if inside and path.is_file() and path.stat().st_size < LARGEST:
+            return _written(read_json(path))
+    except RequestError:
+        pass
+    return value
+
+
+def _written(data: object) -> Value:
+    if isinstance(data, dict):
+        return Value(attrs={str(key): _written(value) for key, value in data.items()})
+    return Value(items=tuple(map(_written, data))) if isinstance(data, list) else constant(data)
+
+
 # ---- HfArgumentParser ------------------------------------------------------------------------------------------------
 
 
@@ -116,13 +142,13 @@ def _given(calls: Calls, event: Event, name: str) -> dict[str, Value] | None:
     if name != "parse_args_into_dataclasses" or event.arg("args_filename") is not None:
         return None
     if words is not None and words.single() is not None:
-        return _options(words.items) if words.items is not None else None
+        return options(words.items) if words.items is not None else None
     if not calls.launch.hyperparameters and calls.launch.launcher is None:
         return None
     return {key: typed(value) for key, value in calls.launch.hyperparameters.items()}
 
 
-def _options(words: Sequence[Value]) -> dict[str, Value] | None:
+def options(words: Sequence[Value]) -> dict[str, Value] | None:
     """Return the options of a command line."""
     found: dict[str, Value] = {}
     key = ""
@@ -181,7 +207,9 @@ def arguments(calls: Calls, event: Event, name: str, keywords: Mapping[str, Valu
     """Note a call of a trainer's arguments that a parser makes, and return them."""
     made_there = event.again(name, [], dict(keywords), len(calls.events))
     calls.events.append(made_there)
-    made_there.result = Value(made=frozenset({name}), attrs={k: v for k, v in keywords.items() if k != "**"})
+    known = {} if made_there.opened else {name: constant(False, "flag", sure=False) for name in _OFF}
+    known |= {key: value for key, value in keywords.items() if key != "**"}
+    made_there.result = Value(made=frozenset({name}), attrs=known)
     return made_there.result
 
 

@@ -210,13 +210,8 @@ def _loaded(code: ScriptFacts) -> bool:
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
-        what = ""
-        first_version = code.imports("smdistributed.modelparallel") is not None
-        if first_version and any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
-            partitioned = code.job is None or code.job.model_parallel
-            if partitioned and not (count is not None and "dp_size" in count.tags):
-                what = "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
-        elif code.several_hosts:
+        what = _of_partitions(code, count, rank)
+        if not what and code.several_hosts:
             if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
                 what = "the local rank: the same share on every host"
             elif count is not None and "gpus" in count.tags and "world" not in count.tags:
@@ -241,6 +236,26 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         if what:
             yield _at(WRONG_SHARE, event, what)
             return
+
+
+def _of_partitions(code: ScriptFacts, count: Value | None, rank: Value | None) -> str:
+    """Return what is wrong with a share that SMP's partitions of one model do not have in common."""
+    if code.imports("smdistributed.modelparallel") is None:
+        return ""
+    if any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
+        partitioned = code.job is None or code.job.model_parallel
+        if partitioned and not (count is not None and "dp_size" in count.tags):
+            return "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
+    elif count is None and rank is None and _divided_model(code):
+        return "without a rank it counts the partitions of one model, too; pass smp.dp_size() and smp.dp_rank()"
+    return ""
+
+
+def _divided_model(code: ScriptFacts) -> bool:
+    """Return whether SMP divides one model over several processes in this job."""
+    names = ("pipeline_parallel_degree", "tensor_parallel_degree", "partitions")
+    degrees = [code.job.smp_parameters.get(name, 1) for name in names] if code.job is not None else []
+    return any(isinstance(degree, int) and degree > 1 for degree in degrees)
 
 
 def _whole(count: Value, processes: int | None) -> bool:
@@ -282,6 +297,11 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
             continue  # a seed of its own for each part or epoch
         if not code.mentions("set_epoch") and _epochs(code) and _training(event):
             yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
+            return
+    for event in code.ran("set_epoch", live=True):
+        number = event.node.args[0] if event.node.args else None
+        if event.loops and isinstance(number, ast.Constant) and isinstance(number.value, int):
+            yield _at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")
             return
 
 

@@ -100,6 +100,8 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     smddp = code.imports("smdistributed.dataparallel.torch.distributed") is not None  # its first interface
     joined = code.group is not None or any(code.roles("group")) or code.mentions("init_device_mesh", "init_distributed")
     wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
+    if smddp and code.job is not None:
+        yield from _first_interface(code, wraps)
     if not code.several:
         return
     every = [e for e in code.wrapped_events if not e.detached and e.last != "fully_shard"]
@@ -127,6 +129,23 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
             what = f"{wraps[0].last} comes before init_process_group in line {groups[0].line}"
             yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
         yield from _not_wrapped(code)
+
+
+def _first_interface(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    """Check the first interface of SageMaker's data parallel library, which has a group and a wrapper of its own."""
+    package = "smdistributed.dataparallel.torch."
+    own = [e for e in code.events if e.name.startswith(package)]
+    if own and code.several and not any(e.role == "group" for e in code.events):
+        used = own[0]
+        what = f"`{ast.unparse(used.node)[:50]}` without init_process_group of the library"
+        yield at(NO_GROUP, (used.module, used.node), what, severity="error")
+        return
+    groups = list(code.roles("group"))
+    for event in wraps:
+        if event.name.startswith("torch.") and groups and all(e.name.startswith(package) for e in groups):
+            what = f"`{ast.unparse(event.node)[:50]}` is PyTorch's own, and only the library's process group is created"
+            yield at(NO_GROUP, (event.module, event.node), what, severity="error")
+            return
 
 
 def _never_joined(code: ScriptFacts) -> Event | None:
@@ -159,6 +178,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
             what = f"every backward is within no_sync, as in line {never[0].line}: no gradient is ever averaged"
             yield at(NOT_WRAPPED, (never[0].module, never[0].node), what)
             return
+        yield from _never_synced(code, steps)
         known = [e for e in steps if "out" in _tags(e)]
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
@@ -178,6 +198,34 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         imported = [name for m in code.modules for name, origin in m.aliases.items() if DDP.search(origin)]
         if not any(name in used for name in imported):
             yield at(NOT_WRAPPED, place, "DistributedDataParallel is imported, but no model is wrapped in it")
+
+
+def _never_synced(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
+    """Report one of several models whose backward passes are all within its no_sync."""
+    for begun in code.ran("no_sync", live=True):
+        name = ast.unparse(begun.node)
+        model = begun.receiver
+        if (
+            model is None
+            or not begun.loops
+            or begun.guards
+            or not isinstance(begun.module.parents.get(begun.node), ast.withitem)
+        ):
+            continue
+        optimizers = [e.result for e in code.events if "optimizer" in e.result.tags and e.result.of is model]
+        steps = [e for e in code.ran("step", live=True) if e.receiver in optimizers and e.order > begun.order]
+        around = steps[0].loops if steps else ()
+        if not steps or begun.loops[: len(around)] != around:
+            continue
+        clears = [e for e in code.ran("zero_grad", live=True) if e.receiver in optimizers and e.order < begun.order]
+        after = clears[-1].order if clears else 0
+        mine = [e for e in backwards if after < e.order < steps[0].order and e.loops[: len(around)] == around]
+        if mine and clears and all(name in e.contexts for e in mine):
+            what = (
+                f"every backward before `{ast.unparse(steps[0].node)[:40]}` is within {name}: no gradient is averaged"
+            )
+            yield at(NOT_WRAPPED, (mine[0].module, mine[0].node), what)
+            return
 
 
 def _inside(wrap: Event) -> bool:

@@ -18,7 +18,15 @@ LEARNING_RATE = Rule(
     source="AWS guides: for k times the batch, k times the learning rate (or its square root), then tune",
     remedy="Scale it by the world size in the script, or set the new rate as a hyperparameter of the job.",
 )
-RULES = (LEARNING_RATE,)
+WHOLE_BATCH = Rule(
+    code="TW455",
+    severity="warning",
+    title="a batch that is described as that of a host or of the job is used by each process",
+    source="PyTorch's ImageNet example: the batch size is that of all GPUs of a node, and each process divides it by "
+    "their number",
+    remedy="args.batch_size // dist.get_world_size() (or the GPUs of a host) for the DataLoader of a process.",
+)
+RULES = (LEARNING_RATE, WHOLE_BATCH)
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
@@ -30,6 +38,7 @@ GROWTH = re.compile(
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
     yield from _warmed_up(code)
+    yield from _whole_batch(code)
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
@@ -52,6 +61,33 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
         yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")
         return
+
+
+_OF_ALL = re.compile(r"(all|total|global|whole|sum)\b.*\b(gpu|node|host|process|worker|device|job|replica)s?\b", re.I)
+
+
+def _whole_batch(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a DataLoader that gets an argument for the batch of several GPUs as it is."""
+    if not code.several_per_host or code.managed or code.smp:
+        return
+    for call in code.called("add_argument"):
+        help_, names = call.constant("help"), [a.value for a in call.node.args if isinstance(a, ast.Constant)]
+        name = next((str(n).lstrip("-").replace("-", "_") for n in names if str(n).startswith("--")), "")
+        if "batch" not in name or not isinstance(help_, str) or not _OF_ALL.search(help_):
+            continue
+        divided = any(
+            isinstance(node, ast.BinOp | ast.AugAssign)
+            and isinstance(node.op, ast.Div | ast.FloorDiv)
+            and name in ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
+            for module in code.modules
+            for node in module.nodes
+        )
+        for event in code.ran("DataLoader", live=True):
+            given = [k.value for k in event.node.keywords if k.arg == "batch_size"] or event.node.args[1:2]
+            used = bool(given) and ast.unparse(given[0]).rpartition(".")[2] == name
+            if used and not divided and event.arg("sampler", 3) is not None:
+                yield at(WHOLE_BATCH, (event.module, event.node), f"--{name} is described as {help_[:50]!r}")
+                return
 
 
 def _scaled(code: ScriptFacts) -> bool:

@@ -63,7 +63,15 @@ NOT_LOGGED = Rule(
     'after a validation an error; early_stopping.py: "Early stopping conditioned on metric … which is not available"',
     remedy="monitor= the name of a self.log(…)",
 )
-RULES = (NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR, NO_LOSS, NOT_LOGGED)
+NOT_LAUNCHED = Rule(
+    code="TW451",
+    severity="error",
+    title="Fabric is set up without a launch, so its processes never meet",
+    source="lightning, fabric.py: to use Fabric with more than one device, you must call .launch() or use the CLI "
+    "(RuntimeError)",
+    remedy="fabric.launch() after Fabric(…)",
+)
+RULES = (NOT_LAUNCHED, NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR, NO_LOSS, NOT_LOGGED)
 _PACKAGES = ("lightning", "pytorch_lightning")
 _CLASSES = ("LightningModule", "LightningDataModule")
 _DETACHES = ("detach", "item", "numpy", "tolist")
@@ -267,6 +275,9 @@ def _stepped(module: Module, step: Function) -> Iterator[Finding]:
 def _fabric(code: ScriptFacts) -> Iterator[Finding]:
     """Report ``loss.backward()`` where Fabric scales and reduces gradients."""
     made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(("lightning", "pytorch_lightning"))]
+    setups = [e for e in code.ran("setup", live=True) if made and e.receiver is made[0].result]
+    if setups and code.several and code.job is not None and not code.mentions("launch") and not made[0].opened:
+        yield at(NOT_LAUNCHED, (setups[0].module, setups[0].node), f"`{ast.unparse(setups[0].node)[:50]}`")
     backwards = code.ran("backward", live=True)
     if not made or any(e.args for e in backwards):
         return

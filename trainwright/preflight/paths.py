@@ -9,7 +9,10 @@ from trainwright.preflight.values import FLOWS, IDENTITY, Value
 # SageMaker's container contract: what is below these folders, and what becomes of it.
 _FOLDERS = (
     ("/opt/ml/model", "model"),
-    ("/opt/ml/output", "output"),
+    *((f"/opt/ml/output/{name}", "output") for name in ("data", "intermediate", "tensors", "tensorboard", "profiler")),
+    ("/opt/ml/output/metrics", "output"),
+    # Beside these, only the file `failure` is read.
+    ("/opt/ml/output", "elsewhere"),
     ("/opt/ml/checkpoints", "checkpoint"),
     ("/opt/ml/input/data", "channel"),
     ("/opt/ml/code", "relative"),

@@ -22,6 +22,7 @@ from trainwright.preflight import (
     averaging,
     collectives,
     data,
+    dataclass_arguments,
     devices,
     distributed,
     environment,
@@ -34,6 +35,7 @@ from trainwright.preflight import (
     loop,
     reader,
     requirements,
+    resuming,
     sagemaker_paths,
     saving,
     schedule,
@@ -57,7 +59,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    *(unused, lightning, averaging, unalike, groups, learning_rate),
+    *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -72,6 +72,6 @@ def _divided(code: ScriptFacts) -> bool:
         for node in module.nodes:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
                 text = ast.unparse(node).lower()
-                if "loss" in text and any(word in text for word in ("global", "replicas", "batch")):
+                if "loss" in text and any(word in text for word in ("global", "replicas", "batch_size")):
                     return True
     return False

@@ -7,7 +7,6 @@ import re
 
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
-from trainwright.preflight.known import NO_MODEL
 from trainwright.preflight.paths import roots
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.values import Value
@@ -49,6 +48,10 @@ _METHODS: dict[str, tuple[str, int]] = {
 }
 
 
+# What is made to prepare data, and saved beside a model.
+_PREPARES = re.compile(r"Tokenizer|Processor|FeatureExtractor")
+
+
 class Save:
     """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model.
 
@@ -84,7 +87,7 @@ def saves(code: ScriptFacts) -> list[Save]:
             path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
             if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
                 path = event.arg("f" if event.last == "save" else "save_directory", 1)
-            made = any(NO_MODEL.search(name) for name in event.receiver.made) and "model" not in receiver
+            made = any(_PREPARES.search(name) for name in event.receiver.made) and "model" not in receiver
             tokenizer = made or (not receiver and "tokenizer" in ast.unparse(event.node).lower())
             prepares = made or (tokenizer and _of_tokenizer(event))
             found.append(Save(event, path, whole=not tokenizer, prepares=prepares))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, condition
+from trainwright.preflight.configurations import of_file
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -30,7 +31,15 @@ WHOLE = Rule(
     "configuration of ZeRO-3 has to be made before from_pretrained is called",
     remedy="args = TrainingArguments(…, deepspeed=…) first, then model = AutoModel….from_pretrained(…)",
 )
-RULES = (PARTIAL_OPTIMIZER, WHOLE)
+NOT_GATHERED = Rule(
+    code="TW450",
+    severity="warning",
+    title="the model is saved without its weights, which DeepSpeed's stage 3 divides among the processes",
+    source="transformers, trainer.py, save_model: with stage3_gather_16bit_weights_on_model_save=false it saves the "
+    "checkpoint of each process instead, to be joined by zero_to_fp32.py",
+    remedy='"stage3_gather_16bit_weights_on_model_save": true in zero_optimization',
+)
+RULES = (NOT_GATHERED, PARTIAL_OPTIMIZER, WHOLE)
 # A configuration's file whose name says it.
 _STAGE_3 = re.compile(r"(zero|stage|z)[_-]?3", re.I)
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
@@ -75,6 +84,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
     if not shards:
         return
     trainers = [e for e in code.ran(*_TRAINERS, live=True) if e.name.startswith(("transformers.", "trl."))]
+    yield from _not_gathered(code, trainers)
     models = [m for e in trainers if (m := e.arg("model", 0)) is not None]
     made = [e for e in code.ran(*_ARGUMENTS, live=True) if e.arg("deepspeed") is not None]
     for event in code.ran("from_pretrained", live=True):
@@ -96,6 +106,22 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)[:50]}` gathers the weights that {shards} divides, and"
             yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {condition(guard)}")
             return
+
+
+def _not_gathered(code: ScriptFacts, trainers: list[Event]) -> Iterator[Finding]:
+    """Report a model that is saved where DeepSpeed is told not to gather its weights, or not told to."""
+    for arguments in code.ran(*_ARGUMENTS, live=True):
+        configuration = of_file(arguments.module, arguments.arg("deepspeed"))
+        zero = (configuration.attrs or {}).get("zero_optimization")
+        if zero is None or _stage(configuration) != 3 or code.mentions_like("zero_to_fp32|fp32_state_dict"):
+            continue
+        names = [name for name in zero.attrs or {} if name.startswith("stage3_gather_")]
+        for event in code.ran("save_model", live=True):
+            mine = any(event.receiver is e.result for e in trainers)
+            if mine and not any((zero.attrs or {})[name].single() is not False for name in names):
+                what = f"`{ast.unparse(event.node)[:50]}`: stage3_gather_16bit_weights_on_model_save is not true"
+                yield at(NOT_GATHERED, (event.module, event.node), what)
+                return
 
 
 def _is(value: Value, models: list[Value]) -> bool:
@@ -127,7 +153,7 @@ def _shards(code: ScriptFacts) -> str:
             return "FSDP"
         file = deepspeed.single() if deepspeed is not None and "flag" not in deepspeed.tags else None
         named = isinstance(file, str) and _STAGE_3.search(file)
-        if deepspeed is not None and (named or _stage(deepspeed) == 3):
+        if deepspeed is not None and (named or _stage(of_file(event.module, deepspeed)) == 3):
             return "DeepSpeed's stage 3"
     return ""
 

@@ -204,7 +204,7 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
     sent = [e for e in code.ran("broadcast_variables", "broadcast_parameters", live=True) if e.role == "collective"]
     if not sent or code.mentions("TorchState", "TensorFlowState", "TensorFlowKerasState", "KerasState"):
         return
-    about = [ast.unparse(e.node.args[0]).lower() if e.node.args else "" for e in sent]
+    about = [part for e in sent for part in _parts(e.node.args[0] if e.node.args else None)]
     optimizers = [text for text in about if "opt" in text]
     if len(optimizers) == len(about):
         yield _at(NO_BROADCAST, sent[0], "only the optimizer's variables are sent, not those of the model")
@@ -212,6 +212,13 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
         what = "the optimizer's state is not sent: it differs where the first process has loaded a checkpoint"
         restores = code.mentions("restore", "load_weights", "load_state_dict", "load_model")
         yield _at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
+
+
+def _parts(node: ast.expr | None) -> list[str]:
+    """Return what is sent, in words: of ``model.variables + optimizer.variables()`` both."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_parts(node.left), *_parts(node.right)]
+    return [ast.unparse(node).lower() if node is not None else ""]
 
 
 def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
@@ -339,6 +346,10 @@ def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
     if not code.mentions(*_DISTRIBUTED):
         return  # then the rule of the whole loop says so
     taken = [e for e in code.ran("next", live=True) if e.args]
+    plain = _plain_batches(code, runs)
+    if plain is not None:
+        yield _at(SAME_BATCH, plain, f"`{_text(plain)}` with batches that are not distributed, though others are")
+        return
     for run in runs:
         given = run.arg("args", 1)
         for item in (given.items or ()) if given is not None else ():
@@ -348,6 +359,23 @@ def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
             if any(name.startswith("tensorflow.data.") for name in data.made) and not run.detached:
                 yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
                 return
+
+
+def _plain_batches(code: ScriptFacts, runs: list[Event]) -> Event | None:
+    """Return a replica's training step in a loop over a data set of tf.data itself."""
+    trained = [e.stack for e in code.ran("apply_gradients") if e.stack]
+    for run in runs:
+        loop = run.loops[-1] if run.loops else None
+        data = code.iterated(loop) if loop is not None and not run.detached else None
+        function = run.args[0].code if run.args else None
+        trains = any(function in stack for stack in trained)
+        while data is not None and data.of is not None and not data.made and "dataset" not in data.tags:
+            data = data.of  # enumerate(dataset)
+        if data is None or not trains or data.part_of(*_DISTRIBUTED, "distribute_values_from_function"):
+            continue
+        if "dataset" in data.tags and data.made and all(name.startswith("tensorflow.data.") for name in data.made):
+            return run
+    return None
 
 
 def _batches(code: ScriptFacts) -> Iterator[Finding]:

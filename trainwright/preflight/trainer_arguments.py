@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.configurations import of_file
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import ARGUMENTS
 from trainwright.preflight.paths import roots
@@ -87,9 +88,29 @@ def _arguments(code: ScriptFacts, event: Event) -> Iterator[Finding]:
         yield _at(
             ARGUMENTS, event, f"load_best_model_at_end with save_steps={save}, not a multiple of eval_steps={evaluate}"
         )
+    yield from _deepspeed(code, event)
     if code.launch.gpus and (_known(code, event, "use_cpu") is True or _known(code, event, "no_cuda") is True):
         name = "use_cpu" if _known(code, event, "use_cpu") is True else "no_cuda"
         yield _at(ON_CPU, event, f"{name}=True")
+
+
+# Keys of DeepSpeed's configuration, and the arguments that must agree with them unless they are "auto".
+_TWICE = {
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "gradient_clipping": "max_grad_norm",
+}
+
+
+def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
+    """Report a number that DeepSpeed's configuration and the trainer's arguments both have, and differently."""
+    configuration = of_file(event.module, event.arg("deepspeed"))
+    for key, name in _TWICE.items():
+        there, here = (configuration.attrs or {}).get(key), _known(code, event, name)
+        number = there.single() if there is not None else None
+        if type(number) in (int, float) and type(here) in (int, float) and number != here:
+            yield _at(ARGUMENTS, event, f"{name}={here}, but DeepSpeed's configuration has {key}={number}")
+            return
 
 
 def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[Finding]:

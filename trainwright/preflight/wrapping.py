@@ -87,6 +87,14 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if given is not None and "fsdp" in given.tags and not event.detached:
             yield _at(ORDER, event, f"`{_text(event)}` after the model was sharded")
             return
+    inits = [e for e in code.events if e.name == "torch.sagemaker.init" and not e.detached]
+    for event in code.ran("init_process_group", live=True):
+        if inits and inits[0].order < event.order and event.role == "group":
+            what = (
+                f"`{_text(event)}` after torch.sagemaker.init() in line {inits[0].line}, which then has made the group"
+            )
+            yield _at(ORDER, event, what)
+            return
     for event in wraps:
         model = _model(event)
         ids = event.arg("device_ids", 1)

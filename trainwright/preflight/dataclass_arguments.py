@@ -1,0 +1,96 @@
+"""The arguments that an HfArgumentParser makes of dataclasses, and training that no argument of the job switches on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.errors import nearest
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight import training_names
+from trainwright.preflight.arguments import MISSING, UNKNOWN, VALUE
+from trainwright.preflight.configurations import options
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Code
+
+RULES: tuple[Rule, ...] = ()
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Hold the job's hyperparameters, or a list of the script's own, against the fields of the dataclasses."""
+    yield from _never_trains(code)
+    parsers = [e for e in code.ran("HfArgumentParser") if e.args]
+    parses = code.ran("parse_args_into_dataclasses")
+    if not parsers or not parses or code.job is None or any(code.called("add_argument")):
+        return
+    given: dict[str, object] = dict(code.job.arguments)
+    who, words = "the job passes", parses[0].arg("args", 0)
+    if words is not None and words.single() is not None:
+        listed = options(words.items) if words.items is not None else None
+        if listed is None:
+            return
+        who, given = "the script passes", {name: value.single() for name, value in listed.items()}
+    event = parsers[0]
+    values = event.args[0].items or event.args[:1]
+    classes = [value.code for value in values if value.code is not None]
+    origins = [origin for each in classes for origin in each.origins()]
+    origins += [value.name for value in values if value.code is None]
+    loose = parses[0].arg("return_remaining_strings")
+    # Of a library's class, only those with known fields.
+    own = loose is None and all(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
+    fields: dict[str, ast.AnnAssign] = {}
+    for each in classes:
+        for body in (getattr(part.node, "body", []) for part in (*_inherited(each), each)):
+            fields |= {n.target.id: n for n in body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+    known = {*fields, *(training_names.FIELDS if origins else ())}
+    module = event.module
+    for name, value in given.items():
+        node = fields.get(name)
+        kind = ast.unparse(node.annotation) if node is not None else ""
+        kind = kind.replace("Optional[", "").replace("]", "").split(" |")[0]
+        short = sum(each.startswith(name) for each in known) == 1  # argparse completes an unambiguous beginning
+        if name not in known and own and not short and not name.startswith("sagemaker_"):
+            similar = nearest(name, known, 1)
+            hint = f"; the script has --{similar[0]}" if similar else ""
+            yield at(UNKNOWN, (module, event.node), f"{who} --{name}{hint}")
+        elif node is not None and kind in ("int", "float") and value is not ...:
+            try:
+                (int if kind == "int" else float)(str(value))
+            except ValueError:
+                yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
+    for name, node in fields.items():
+        if _required(node) and name not in given:
+            yield at(MISSING, (module, node), f"--{name} is required")
+
+
+def _inherited(code: Code) -> list[Code]:
+    """Return the script's classes that a class is derived from."""
+    bases = [base.code for base in code.bases if base.code is not None]
+    return [*(outer for base in bases for outer in _inherited(base)), *bases]
+
+
+def _required(node: ast.AnnAssign) -> bool:
+    """Return whether an attribute of a dataclass has no default, so its argument is required."""
+    if not isinstance(node.value, ast.Call) or not ast.unparse(node.value.func).endswith("field"):
+        return node.value is None and not ast.unparse(node.annotation).startswith(("ClassVar", "typing.ClassVar"))
+    known = {keyword.arg for keyword in node.value.keywords}
+    return not node.value.args and known.isdisjoint({"default", "default_factory", None})
+
+
+def _never_trains(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a training under a condition that the job does not meet: an argument's default, which it does not set."""
+    if not code.launch.hyperparameters or code.incomplete:
+        return
+    trains = [
+        e
+        for e in code.ran("backward", "fit", "train", live=True)
+        if e.receiver is not None and not (e.last == "train" and ("model" in e.receiver.tags or e.receiver.name))
+    ]
+    never = [(e, g) for e in trains for g in e.guards if g.default is not None and g.default is not g.side]
+    if never and len({id(e) for e, _ in never}) == len(trains):
+        event, guard = never[0]
+        test = ast.unparse(guard.node)[:50]
+        side = f"`{test}`" if guard.side else f"not `{test}`"
+        what = f"training runs only where {side}, which no hyperparameter of the job sets"
+        yield at(MISSING, (event.module, event.node), what, severity="warning")
