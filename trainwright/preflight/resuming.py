@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
 from trainwright.preflight.paths import roots
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -30,7 +31,7 @@ GOES_ON = Rule(
 )
 RULES = (REFERENCE, GOES_ON)
 _USES = re.compile(r"(load_state_dict|save|save_file|dump)$")
-_READS = ("load_weights", "load_model", "restore", "BackupAndRestore", "read", "set_weights")
+_READS = ("load_weights", "load_model", "restore", "set_weights", "read")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -70,9 +71,9 @@ def _states(node: ast.Assign) -> Iterator[str]:
             pairs = list(zip(target.elts, node.value.elts, strict=False))
         for each, value in pairs:
             text = ast.unparse(value)
-            if isinstance(each, ast.Name | ast.Attribute) and re.fullmatch(r"[\w.]+\.state_dict\(\)", text):
-                if "optim" not in text:
-                    yield ast.unparse(each)
+            named = isinstance(each, ast.Name | ast.Attribute) and "optim" not in text
+            if named and re.fullmatch(r"[\w.]+\.state_dict\(\)", text):
+                yield ast.unparse(each)
 
 
 def _used_later(module: Module, loop: ast.AST, name: str) -> bool:
@@ -106,7 +107,9 @@ def _epoch_unread(code: ScriptFacts) -> Iterator[Finding]:
     if not folder or code.managed or not code.ran("load_state_dict", live=True):
         return
     for event in code.ran("save", live=True):
-        saved = event.args[0].attrs if event.name == "torch.save" and event.args else None
+        if event.name != "torch.save" or not event.args:
+            continue
+        saved = event.args[0].attrs
         path = event.arg("f", 1)
         key = next((key for key in saved or {} if re.fullmatch(r"(last_|start_)?epochs?(_run)?", key)), None)
         if key is None or "checkpoint" not in roots(path, folder):
@@ -116,6 +119,11 @@ def _epoch_unread(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)[:50]}` keeps {key!r}, and nothing reads it: training starts at epoch 0"
             yield at(GOES_ON, (event.module, event.node), what)
         return
+
+
+def _loads(code: ScriptFacts, fit: Event) -> bool:
+    """Return whether something may load weights before a fit."""
+    return any(e.order < fit.order and not e.name.startswith("script.") for e in code.ran(*_READS))
 
 
 def _fits(code: ScriptFacts) -> Iterator[Finding]:
@@ -128,14 +136,15 @@ def _fits(code: ScriptFacts) -> Iterator[Finding]:
         first = event.arg("initial_epoch")
         if first is not None:
             zero = first.constants is not None and set(first.constants) <= {0}
-            if not zero and "flag" not in first.tags and not code.mentions(*_READS):
+            if not zero and "flag" not in first.tags and not _loads(code, event):
                 what = f"`{text}` starts at a later epoch, and nothing loads the weights of those before"
                 yield at(GOES_ON, (event.module, event.node), what)
                 return
             continue
         loads = [e for e in code.ran("load_weights", "load_model", live=True) if e.order < event.order and e.guards]
         mine = [e for e in loads if folder and "checkpoint" in roots(e.arg("filepath", 0), folder)]
-        if mine and not code.mentions_like("initial_epoch|remaining"):
+        epochs = next((k.value for k in event.node.keywords if k.arg == "epochs"), None)
+        if mine and not isinstance(epochs, ast.BinOp | ast.Call):
             what = f"`{text}` starts at epoch 0 again after line {mine[0].line} has loaded the weights of a later one"
             yield at(GOES_ON, (event.module, event.node), what)
             return

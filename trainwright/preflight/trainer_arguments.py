@@ -197,7 +197,8 @@ def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
 
 # What reads a checkpoint, or is told to.
 _READS = (
-    r"^load|load_|_load|restor|resum|BackupAndRestore|get_last_checkpoint|latest_checkpoint|ckpt_path|initial_epoch"
+    r"^load$|load_(state|check|weight|model|from_check|snap|ckpt)|restor|resum|get_last_checkpoint|latest_checkpoint|"
+    r"ckpt_path|initial_epoch"
 )
 
 
