@@ -106,8 +106,9 @@ def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if any(_NO_GRAPH.search(name) for name in event.contexts):
             continue
-        here = [e for e in code.events if e.stack == event.stack and e.loops[-1:] == event.loops[-1:]]
-        if any(_updates(e) for e in here) and not any(e.stack == event.stack for e in wrapped):
+        here = [e for e in code.events if e.loops[-1:] == event.loops[-1:] and not e.detached]
+        other = [e for e in wrapped if e.stack == event.stack or e.loops[-1:] == event.loops[-1:]]
+        if any(_updates(e) for e in here) and not other:
             yield at(
                 PAST, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` calls the model in the wrapper"
             )

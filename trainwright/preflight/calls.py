@@ -52,8 +52,9 @@ class Calls:
         self.stack: tuple[Code, ...] = ()
         self.shared: set[tuple[int, str]] = set()
         self.arguments: dict[str, Value] = {}
-        # Objects of the script's classes whose ``__init__`` runs.
+        # Objects of the script's classes whose ``__init__`` runs, and those whose methods run.
         self.building: list[Value] = []
+        self.selves: list[Value | None] = []
         self.detached = False
         self.cut = False
         self.depth = 0
@@ -89,9 +90,16 @@ class Calls:
             if method is not None:
                 if "property" in method.decorators or "functools.cached_property" in method.decorators:
                     return self.call_code(method, [], {}, base)
+                if "classmethod" in method.decorators:
+                    return Value(code=method, of=Value(code=base.code))
                 return Value(code=method, of=base if base.instance else None)
             if name in base.code.fields:
                 return base.code.fields[name]
+        if base.attrs is not None and library.DERIVED in base.attrs:
+            bases = base.attrs[library.DERIVED].items or ()
+            inner = (each.code.method(name) for each in bases if each.code is not None)
+            method = next((code for code in inner if code is not None), None)
+            return Value(code=method, of=base.of) if method is not None else Value()
         if base.name:
             whole = f"{base.name}.{name}"
             return Value(name=whole)
@@ -114,6 +122,9 @@ class Calls:
     ) -> Value:
         """Record a call, and return what is known of its result."""
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        bound = called.attrs.get(library.BOUND) if called.attrs is not None and not called.instance else None
+        if bound is not None:
+            args, keywords = [*(bound.items or ()), *args], {**(bound.attrs or {}), **keywords}
         if called.name:
             name = called.name
         elif called.code is not None and not called.instance:

@@ -33,6 +33,12 @@ RULES = (DEADLOCK, ONE_UPDATE)
 _HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
 # Communication between two processes, and groups of some of them, are made for some ranks only.
 _LIBRARIES = ("transformers.", "lightning.", "pytorch_lightning.", "tensorflow.", "keras.")
+# Functions that gather or scatter what FSDP shards.
+_OF_SHARDS = (
+    *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict", "set_state_dict"),
+    *("set_optimizer_state_dict", "optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict"),
+    *("scatter_full_optim_state_dict", "shard_full_optim_state_dict", "summon_full_params"),
+)
 _SHARDED = {"fsdp", "deepspeed", "smp"}
 
 
@@ -118,7 +124,7 @@ def collective(event: Event) -> str:
         return "state_dict of a model that SMP partitions"
     if event.last in ("save_checkpoint", "save_16bit_model") and "deepspeed" in receiver:
         return f"DeepSpeed's {event.last}"
-    if event.last == "get_model_state_dict" and event.name.startswith("torch.distributed"):
+    if event.last in _OF_SHARDS and event.name.startswith("torch.distributed"):
         return event.last
     if event.last in ("save", "load") and event.name.startswith("lightning") and ".Fabric." in event.name:
         return f"Fabric's {event.last}"

@@ -220,7 +220,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         grouped = rank is not None and "dp_rank" in rank.tags  # ranks of groups, not of processes
         if not (what or grouped) and code.several and code.launch.processes is not None and count is not None:
             number = count.single()
-            if isinstance(number, int) and number > 0 and number != code.launch.processes and not count.tags:
+            if isinstance(number, int) and count.sure and 0 < number != code.launch.processes and not count.tags:
                 what = f"num_replicas={number}, but the job has {code.launch.processes} processes"
         asks = (count is None or rank is None) and event.name.startswith("torch.")
         none = code.several and code.group is None and not any(code.roles("group"))
@@ -299,6 +299,10 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
             yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
             return
     for event in code.ran("set_epoch", live=True):
+        if (guard := event.by_rank) is not None and event.receiver is not None:
+            what = f"`{ast.unparse(event.node)[:50]}` only where `{ast.unparse(guard.node)[:40]}`: the shares overlap"
+            yield at(SAME_ORDER, (event.module, event.node), what, severity="warning")
+            return
         number = event.node.args[0] if event.node.args else None
         if event.loops and isinstance(number, ast.Constant) and isinstance(number.value, int):
             yield _at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
-from trainwright.preflight.conditions import as_test, returned, sides
+from trainwright.preflight.conditions import as_test, compare, returned, sides
 from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
@@ -201,10 +201,7 @@ class Interpreter(Functions):
             case ast.Delete():
                 self._delete(node, scope)
             case ast.Match():
-                subject = self.value(node.subject, scope)
-                for case in node.cases:
-                    self._branch(case.body, scope, Guard("other", node.subject, True))
-                return "never" in subject.tags
+                self._match(node, scope)
         return False
 
     def _delete(self, node: ast.Delete, scope: Scope) -> None:
@@ -256,6 +253,46 @@ class Interpreter(Functions):
                     self._told_apart(joined, value, there, yes)
                 scope.names[name] = joined
         return ended and else_ended
+
+    def _match(self, node: ast.Match, scope: Scope) -> None:
+        """Run the cases that the subject may match, each beside the others."""
+        subject, before, outside = self.value(node.subject, scope), dict(scope.names), self.guards
+        ends: list[dict[str, Value]] = []
+        every = False
+        for case in node.cases:
+            test, text = self._matches(case.pattern, subject, node.subject, scope)
+            decided = self.decided(test) if case.guard is None else None
+            if decided is False:
+                continue
+            yes, no = sides(test, text)
+            scope.names = dict(before)
+            if not (self.block(case.body, scope) if decided else self._branch(case.body, scope, yes)):
+                ends.append(scope.names)
+            every = bool(decided)
+            if every:
+                break
+            self.guards = (*self.guards, no) if case.guard is None and no.kind != "other" else self.guards
+        self.guards = outside
+        scope.names = before
+        for names in ends if ends else ():
+            for name, value in names.items():
+                there = before.get(name)
+                before[name] = value if there is None or (every and len(ends) == 1) else join(there, value)
+
+    def _matches(self, pattern: ast.pattern, subject: Value, written: ast.expr, scope: Scope) -> tuple[Value, ast.expr]:
+        """Return whether a pattern matches, as a condition: of ``Place(rank=0)`` that the rank is 0."""
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+            if pattern.name is not None:
+                scope.names[pattern.name] = subject
+            return constant(True), written
+        if isinstance(pattern, ast.MatchValue):
+            text = ast.copy_location(ast.Compare(written, [ast.Eq()], [pattern.value]), written)
+            return compare(subject, ast.Eq(), self.value(pattern.value, scope)), text
+        if isinstance(pattern, ast.MatchClass) and len(pattern.kwd_attrs) == 1 and not pattern.patterns:
+            name = pattern.kwd_attrs[0]
+            inner = ast.copy_location(ast.Attribute(written, name, ast.Load()), written)
+            return self._matches(pattern.kwd_patterns[0], self.attribute(subject, name), inner, scope)
+        return Value(), written
 
     @staticmethod
     def _told_apart(joined: Value, value: Value, other: Value, test: Guard) -> None:

@@ -223,9 +223,11 @@ class Functions(Evaluator):
         self.yielded.append([])
         self.taken.append(body)
         self.running.append(code)
+        self.selves.append(bound)
         start = len(self.events)
         ended = self.block(node.body, scope)
         self.running.pop()
+        self.selves.pop()
         values, yielded = self.returned.pop(), self.yielded.pop()
         self.taken.pop()
         self.module, self.guards, self.contexts, self.stack, self.depth, self.outside = before

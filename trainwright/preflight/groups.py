@@ -35,7 +35,14 @@ SUBGROUP = Rule(
     "subprocess groups with torch.distributed.new_group, nor other backends beside it",
     remedy="Use the default group; for more groups use the backend nccl.",
 )
-RULES = (SUBGROUP, LISTS, GONE)
+NOT_AWAITED = Rule(
+    code="TW456",
+    severity="error",
+    title="the result of a collective is used, though nothing waits for it",
+    source=f"{DOCS}, async_op: the call returns a work handle, and its output may be used after wait()",
+    remedy="work = dist.all_reduce(tensor, async_op=True); …; work.wait()",
+)
+RULES = (NOT_AWAITED, SUBGROUP, LISTS, GONE)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -47,6 +54,18 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _gone(code)
     yield from _begun_apart(code)
     yield from _subgroups(code)
+    yield from _not_awaited(code)
+
+
+def _not_awaited(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a collective that is only begun, as nothing keeps what waits for it."""
+    for event in code.roles("collective"):
+        begun = event.arg("async_op")
+        dropped = isinstance(event.module.parents.get(event.node), ast.Expr)
+        dropped = dropped and event.name.startswith("torch.distributed.") and not event.detached
+        if dropped and begun is not None and begun.single() is True:
+            yield at(NOT_AWAITED, (event.module, event.node), f"`{_text(event.node)}`")
+            return
 
 
 def _subgroups(code: ScriptFacts) -> Iterator[Finding]:
@@ -130,7 +149,8 @@ def _lengths(code: ScriptFacts) -> Iterator[Finding]:
 def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:
     """Report a loop that begins or ends elsewhere in one process, though all of them meet in its passes."""
     for event in code.ran("range", live=True):
-        if event.by_rank is not None or not any("uneven" in value.tags for value in event.args):
+        apart = any(value.tags & {"uneven", "rank", "local_rank"} for value in event.args)
+        if event.by_rank is not None or not apart or len(event.args) > 2:  # range(rank, n, world): shares
             continue
         loop = event.module.parents.get(event.node)
         inside = (e for e in code.events if loop in e.loops and not (e.detached or e.by_rank or "group" in e.keywords))

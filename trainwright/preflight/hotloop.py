@@ -47,7 +47,7 @@ EVERY_STEP = Rule(
 ANOMALY = Rule(
     code="TW154",
     severity="warning",
-    title="anomaly detection or the profiler is enabled for the whole training",
+    title="anomaly detection, the profiler or a mode for debugging is enabled for the whole training",
     source="PyTorch's documentation of torch.autograd: for debugging only, as it slows down every step",
     remedy="Enable it with a flag, for a few steps.",
 )

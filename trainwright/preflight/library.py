@@ -48,6 +48,8 @@ _TRANSPARENT = frozenset(
         "torch.tensor",
     ]
 )
+# Of what functools.partial returns: the arguments that it has taken.
+BOUND = "(bound)"
 _JOINS = frozenset({"os.path.join", "pathlib.Path", "pathlib.PurePath", "tf.io.gfile.join", "posixpath.join"})
 _WRAPPED = {
     **dict.fromkeys(("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"), "dp"),
@@ -258,6 +260,17 @@ def _zip(calls: Calls, event: Event) -> Value:
     return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(calls.each, event.args)))})
 
 
+# Of what super() returns: the bases of the class whose method runs.
+DERIVED = "(bases)"
+
+
+def _super(calls: Calls, event: Event) -> Value:
+    """``super()``: the object whose method runs, as one of the bases of the method's class."""
+    owner = event.stack[-1].owner if event.stack else None
+    bases = Value(items=owner.bases if owner is not None else ())
+    return Value(made=frozenset({"super"}), attrs={DERIVED: bases}, of=calls.selves[-1] if calls.selves else None)
+
+
 def _map(calls: Calls, event: Event) -> Value:
     """``map(function, values)``: a function of the script is run for each of a few values that are known."""
     function, values = event.arg("", 0), event.args[1] if len(event.args) == 2 else None
@@ -281,7 +294,18 @@ def _range(calls: Calls, event: Event) -> Value:
 
 
 def _partial(calls: Calls, event: Event) -> Value:
-    return event.args[0] if event.args else Value()
+    """``functools.partial(function, …)``: the function, with the arguments that its calls get besides theirs."""
+    if not event.args:
+        return Value()
+    function = event.args[0].with_tags()
+    bound = Value(items=tuple(event.args[1:]), attrs={k: v for k, v in event.keywords.items() if k != "**"})
+    before = (function.attrs or {}).get(BOUND)
+    if before is not None:
+        bound = Value(
+            items=(*(before.items or ()), *event.args[1:]), attrs={**(before.attrs or {}), **(bound.attrs or {})}
+        )
+    function.attrs = {**(function.attrs or {}), BOUND: bound}
+    return function
 
 
 def _open(calls: Calls, event: Event) -> Value:
@@ -314,6 +338,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     **dict.fromkeys(("dataclasses.field", "pydantic.Field"), configurations.field),
     **dict.fromkeys(("transformers.HfArgumentParser", "trl.TrlParser"), configurations.parser),
     "map": _map,
+    "super": _super,
     "getattr": _getattr,
     "setattr": _setattr,
     "enumerate": _enumerate,

@@ -10,8 +10,10 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.data import SPLITS
 from trainwright.preflight.events import Event
+from trainwright.preflight.hotloop import ANOMALY
 from trainwright.preflight.huggingface import NOT_PREPARED, PLAIN_BACKWARD
 from trainwright.preflight.reader import Module
+from trainwright.preflight.schedule import ON_CPU
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at, qualified
 
@@ -94,6 +96,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                     yield from _stepped(module, step)
             if code.several:
                 yield from _set_once(module, node)
+    yield from _trainer(code)
     yield from _fabric(code)
     yield from _own_loader(code)
     yield from _reduced_by_one(code)
@@ -270,6 +273,23 @@ def _stepped(module: Module, step: Function) -> Iterator[Finding]:
         if name == "self.manual_backward" or steps or again:
             yield at(BY_HAND, (module, call), f"`{ast.unparse(call)[:50]}` under automatic optimization")
             return
+
+
+def _trainer(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a Trainer that only tries a few batches, or leaves the job's GPUs alone."""
+    for event in code.ran("Trainer", live=True):
+        if not event.name.startswith(_PACKAGES):
+            continue
+        for name in ("fast_dev_run", "overfit_batches"):
+            given = event.arg(name)
+            number = given.single() if given is not None and "flag" not in given.tags else 0
+            if number is True or (isinstance(number, int | float) and number > 0):
+                what = f"{name}={number!r}: the training ends after a few batches, and saves nothing"
+                what = what if name == "fast_dev_run" else f"{name}={number!r}: it trains on a part of the data alone"
+                yield at(ANOMALY, (event.module, event.node), what)
+        kind = event.arg("accelerator")
+        if code.launch.gpus and kind is not None and kind.single() == "cpu" and "flag" not in kind.tags:
+            yield at(ON_CPU, (event.module, event.node), "accelerator='cpu'")
 
 
 def _fabric(code: ScriptFacts) -> Iterator[Finding]:

@@ -84,6 +84,10 @@ _ROOTS: dict[str, tuple[str, int]] = {
         ("broadcast_parameters", "broadcast_variables", "broadcast_object", "broadcast_"), ("root_rank", 1)
     ),
     **dict.fromkeys(("broadcast_optimizer_state",), ("root_rank", 1)),
+    **dict.fromkeys(
+        ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "broadcast_global_variables"),
+        ("root_rank", 0),
+    ),
     **dict.fromkeys(("bcast", "Bcast"), ("root", 1)),
 }
 _ON_TENSORS = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "gather")
@@ -175,7 +179,8 @@ def _missed(exit_: Exit, guard: Guard, joint: list[Event]) -> Event | None:
 
 def _roots(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
-        if event.role != "collective" or event.last not in _ROOTS or event.detached:
+        sends = event.role == "collective" or event.last.startswith("BroadcastGlobalVariables")
+        if not sends or event.last not in _ROOTS or event.detached:
             continue
         if {"group", "comm", "process_set"} & set(event.keywords) or event.by_rank:
             continue

@@ -49,7 +49,15 @@ SUMMED = Rule(
     source="PyTorch's examples of automatic mixed precision, gradient accumulation: loss = loss / iters_to_accumulate",
     remedy="loss = loss / accumulation, before backward; or a learning rate that was tuned for the sum",
 )
-RULES = (SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU, SUMMED)
+NEVER_EVAL = Rule(
+    code="TW457",
+    severity="warning",
+    title="a model is validated as it trains, with dropout and batch normalization of the batch",
+    source="PyTorch's documentation of Module.eval: dropout and batch normalization behave differently in evaluation; "
+    "no_grad does not change that",
+    remedy="model.eval() before the validation, model.train() before the training.",
+)
+RULES = (NEVER_EVAL, SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU, SUMMED)
 # Other models than the one that is trained: they stay in evaluation.
 _FROZEN = re.compile(r"teacher|ema|disc|clip|vae|encoder|ref|target|critic|frozen|lpips|vgg|inception", re.I)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
@@ -70,6 +78,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _kept(code, backwards)
     yield from _scheduler(code)
     yield from _modes(code, backwards)
+    yield from _never_eval(code)
     yield from _summed(code, backwards)
 
 
@@ -223,6 +232,38 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
             yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
             return
+
+
+def _never_eval(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a validation of a model with dropout or batch normalization in a script that never calls ``eval``."""
+    calls = [c for c in code.calls if c.last == "eval" and not c.node.args and c.receiver]
+    other = code.mentions("training", "set_mode", "eval_mode", "train_mode") or code.mentions_like("eval_step")
+    switched = any(e.args for e in code.ran("train") if e.receiver is not None and "model" in e.receiver.tags)
+    if calls or other or switched or (code.managed and code.imports("accelerate") is None):
+        return
+    if not code.mentions_like(_DIFFERS) or not any(not e.args for e in code.ran("train", live=True)):
+        return
+    for event in code.events:
+        around = (*(ast.unparse(loop.iter) for loop in event.loops[-1:] if isinstance(loop, ast.For)), *_names(event))
+        validates = any(_HELD_OUT.search(name) for name in around)
+        out = {"out", "known-out"} & event.result.tags or "wrapped-out" in event.result.tags
+        graphless = any(_NO_GRAPH.search(name) for name in event.contexts)
+        if out and graphless and validates and event.loops and not event.detached and _MODEL.search(_called(event)):
+            yield _at(NEVER_EVAL, event, f"`{_text(event)}`, and nothing calls model.eval()")
+            return
+
+
+# Layers, and libraries of models with them, that differ between training and evaluation.
+_DIFFERS = r"dropout|batch_?norm|resne[xt]t|efficientnet|vgg|densenet|mobilenet|inception|convnext|vit_|swin|timm"
+_HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)|held", re.I)
+
+
+def _called(event: Event) -> str:
+    return ast.unparse(event.node.func)
+
+
+def _names(event: Event) -> tuple[str, ...]:
+    return tuple(code.name for code in event.stack[-1:])
 
 
 def _same_in_both(code: ScriptFacts, event: Event) -> bool:

@@ -60,7 +60,7 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
     for save in code.ran("save", live=True):
         path = save.arg("f", 1)
         own = path is not None and path.tags & IDENTITY
-        if save.name != "torch.save" or not save.args or own or "rank" in ast.unparse(save.node.args[-1]):
+        if save.name != "torch.save" or not save.args or own or "rank" in ast.unparse(save.node):
             continue
         for value in _inside(save.args[0]):
             optimizer = value.of if "state" in value.tags else None

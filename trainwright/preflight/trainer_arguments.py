@@ -42,7 +42,15 @@ NO_ACCUMULATION = Rule(
     source="Accelerate's guide, performing gradient accumulation: the loop runs within accelerator.accumulate(model)",
     remedy="with accelerator.accumulate(model): …",
 )
-RULES = (NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION)
+EVERY_PROCESS = Rule(
+    code="TW458",
+    severity="note",
+    title="every process logs the run, each as one of its own",
+    source="Weights & Biases' guide for distributed training: initialise in rank 0 alone, or give the runs one group; "
+    "PyTorch's tutorial on TensorBoard: a writer for each run",
+    remedy="if rank == 0: around it (for all processes, wandb.init(group=…), or a folder with the rank in its name).",
+)
+RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION)
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
@@ -53,6 +61,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete:
         return
     yield from _keys(code)
+    yield from _every_process(code)
     yield from _anew(code)
     if code.imports("accelerate") is not None:
         yield from _accumulates(code)
@@ -263,6 +272,25 @@ def _keys(code: ScriptFacts) -> Iterator[Finding]:
 
 _WANDB = {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL"}
 _HUB = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACEHUB_API_TOKEN"}
+
+
+_LOGGERS = ("wandb.init", "mlflow.start_run")
+
+
+def _every_process(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a logger that each process makes for itself, as if it were the only one."""
+    if not code.several or not code.launch.launched or code.managed or not code.cooperates:
+        return
+    for event in code.events:
+        writer = event.last == "SummaryWriter" and "tensorboard" in event.name.lower()
+        if event.detached or not (writer or event.name in _LOGGERS) or event.opened:
+            continue
+        given = (*event.args, *event.keywords.values())
+        apart = any(v.tags & {"rank", "local_rank", "host_rank", "random", "only-one"} for v in (*given, event.result))
+        grouped = event.keywords.keys() & {"group", "id"} or _off(event.arg("mode"))
+        if not (apart or grouped or event.guards or "rank" in ast.unparse(event.node)):
+            yield _at(EVERY_PROCESS, event, f"`{ast.unparse(event.node)[:50]}`")
+            return
 
 
 def _off(mode: Value | None) -> bool:

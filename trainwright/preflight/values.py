@@ -250,12 +250,17 @@ def chosen(values: Sequence[Value], made: Collection[Value]) -> Value:
     result = values[0]
     for value in values[1:]:
         for plain, other in ((result, value), (value, result)):
-            if other.of is plain and other.tags.intersection(_AROUND) and other not in made:
+            if other.of is plain and other.tags.intersection(_AROUND) and not _among(other, made):
                 result = join(plain, other.without_tags(*_AROUND))
                 break
         else:
             result = join(result, value)
     return result
+
+
+def _among(wrapper: Value, made: Collection[Value]) -> bool:
+    """Return whether a wrapper, or one of two that a condition has joined, is among what branches make."""
+    return any(each is wrapper or (each.made and each.made <= wrapper.made and each.of is wrapper.of) for each in made)
 
 
 def for_one(there: Value, elsewhere: Value) -> None:
