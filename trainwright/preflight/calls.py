@@ -65,6 +65,8 @@ class Calls:
         self.misused: list[tuple[Module, ast.expr, str]] = []
         # Where variables of the environment are read though no condition is open, so that the job comes there.
         self.reached: set[ast.AST] = set()
+        # Where variables with computed names are read: file, place, name.
+        self.computed: list[tuple[Module, ast.expr, str]] = []
 
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
         """Run a function of the script."""

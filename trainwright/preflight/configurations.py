@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwright.core.data_files import read_json
+from trainwright.core.data_files import read_json, read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
@@ -85,18 +86,28 @@ def namespace(_: Calls, event: Event) -> Value:
 
 
 def of_file(module: Module, value: Value | None) -> Value:
-    """Return what a configuration is: itself, or what the JSON file in the script's folder says that it names."""
+    """Return what a configuration is: itself, or what the JSON or YAML file beside the script says that it names."""
     text = value.single() if value is not None else None
-    if value is None or value.attrs is not None or not isinstance(text, str) or not text.endswith(".json"):
+    ending = text.rpartition(".")[2] if isinstance(text, str) else ""
+    if value is None or value.attrs is not None or not isinstance(text, str) or ending not in _READERS:
         return value if value is not None else Value()
     path = module.path.parent / text
     inside = not text.startswith("/") and ".." not in text
     try:
         if inside and path.is_file() and path.stat().st_size < LARGEST:
-            return _written(read_json(path))
+            return _written(_READERS[ending](path))
     except RequestError:
         pass
     return value
+
+
+_READERS: dict[str, Callable[[Path], object]] = {"json": read_json, "yaml": read_yaml, "yml": read_yaml}
+
+
+def loaded(_: Calls, event: Event) -> Value:
+    """``json.load(file)``, ``yaml.safe_load(text)``: what a file beside the script says."""
+    given = event.args[0] if event.args else None
+    return of_file(event.module, given) if given is not None and given.made_by("open") else Value()
 
 
 def _written(data: object) -> Value:

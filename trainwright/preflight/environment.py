@@ -96,6 +96,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                     yield from _used(module, node, name)
     for call in code.calls:
         yield from _calls(code, call)
+    for module, place, name in code.computed:
+        yield from _read(code, module, place, name, required=True)
     yield from _values(code)
 
 

@@ -92,6 +92,8 @@ class Evaluator(Calls):
         if base.name == "os.environ":
             if not (self.guards or self.detached):
                 self.reached.add(node)
+            if not isinstance(node.slice, ast.Constant) and isinstance(key := index.single(), str) and index.sure:
+                self.computed.append((self.module, node, key))
             return self._environ(index)
         if "agreed" in base.tags and base.items is not None:
             return unknown("agreed")  # what the first process put into the list, in all of them

@@ -214,6 +214,8 @@ def _len(calls: Calls, event: Event) -> Value:
 
 def _loads(calls: Calls, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
+    if value.made_by("open"):
+        return configurations.loaded(calls, event)
     if "env:TF_CONFIG" in value.tags:
         return unknown("tf-config")
     return unknown("hosts" if "env:SM_HOSTS" in value.tags else "parsed") if "json" in value.tags else Value()
@@ -332,6 +334,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "os.environ.setdefault": lambda calls, event: Value(),
     "len": _len,
     "json.loads": _loads,
+    **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
     "torch.device": _device,
     "dict": lambda calls, event: mappings.made(event),
     **dict.fromkeys(configurations.NAMESPACES, configurations.namespace),

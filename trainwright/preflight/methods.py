@@ -87,10 +87,12 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return base.with_tags("mixed")
     if name == "repeat" and not (event.args or event.keywords):
         return base.with_tags("endless")
+    if name in ("read", "read_text", "open") and base.constants is not None:
+        return Value(made=frozenset({"open"}), tags=base.tags, constants=base.constants)
     if name == "take":
         return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
     if name in _SAME:
-        return base
+        return _of_text(base, name) if isinstance(base.single(), str) and not event.args else base
     if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
         return Value(made=frozenset({f"?.{name}"}), tags=base.tags & FLOWS)
     if name in ("parameters", "named_parameters", "trainable_variables"):
@@ -142,6 +144,13 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     flows = (base.tags & FLOWS) | flow(event)
     made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
+
+
+def _of_text(base: Value, name: str) -> Value:
+    """``text.upper()`` and the like."""
+    text = base.single()
+    known = isinstance(text, str) and name in ("upper", "lower", "strip")
+    return Value(base.name, base.made, base.tags, (getattr(text, name)(),), base.sure, of=base.of) if known else base
 
 
 def _prepared(event: Event) -> Value:

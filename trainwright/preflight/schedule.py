@@ -254,7 +254,7 @@ def _never_eval(code: ScriptFacts) -> Iterator[Finding]:
 
 
 # Layers, and libraries of models with them, that differ between training and evaluation.
-_DIFFERS = r"dropout|batch_?norm|resne[xt]t|efficientnet|vgg|densenet|mobilenet|inception|convnext|vit_|swin|timm"
+_DIFFERS = r"dropout|batch_?norm|resnet|resnext|efficientnet|vgg|densenet|mobilenet|inception|convnext|vit_|swin|timm"
 _HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)|held", re.I)
 
 

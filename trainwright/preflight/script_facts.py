@@ -142,6 +142,11 @@ class ScriptFacts(ScriptCode):
         """Variables of the environment whose text is used as a number or a list: file, place, variable."""
         return self._interpreter.misused if self.events else []
 
+    @property
+    def computed(self) -> list[tuple[Module, ast.expr, str]]:
+        """Variables of the environment that are read by a computed name: file, place, name."""
+        return self._interpreter.computed if self.events else []
+
     def comes_to(self, node: ast.AST) -> bool:
         """Whether the job certainly comes to where a variable of the environment is read."""
         return bool(self.events) and node in self._interpreter.reached

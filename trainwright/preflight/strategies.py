@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
@@ -163,7 +164,7 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         data = event.arg("x", 0)
         steps = event.arg("steps_per_epoch")
         absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
-        absent = absent and not event.name.startswith("script.")  # a loop of the script's own
+        absent = absent and not re.match(r"script\.\w+$", event.name)  # a loop of the script's own
         if data is not None and "endless" in data.tags and absent and not event.opened:
             yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
         held, more = event.arg("validation_data"), event.keywords.keys() & {"validation_steps", "**"}

@@ -144,7 +144,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
     )
     gpus = gpus and (code.tensorflow or code.mentions("cuda") or code.says("^cuda"))
-    pins = pins and not code.never_called("set_visible_devices", "set_device")
+    selects = ("set_visible_devices", "set_device")
+    dead = any(code.called(*selects)) and not code.ran(*selects)  # in a function that nothing calls
+    pins = pins and not dead and not code.never_called(*selects)
     if pins and code.several_per_host and gpus:
         yield from _pinned(code)
     elif code.several_per_host and gpus and not code.says("cpu$"):
@@ -161,7 +163,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     read = [
         e
         for e in code.ran("load_model", "restore", "load_weights", live=True)
-        if not e.under("flag", "other") and e.by_rank is None
+        if not e.under("flag", "other") and e.by_rank is None and not e.name.startswith("script.")
     ]
     # One process that loads its model leaves the others with theirs.
     loads = code.mentions("load_model") and not any(e.by_rank for e in code.ran("load_model"))
