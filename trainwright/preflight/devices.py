@@ -30,7 +30,14 @@ GLOBAL_RANK = Rule(
     source=f"{DOCS}: RANK counts the processes of all hosts, LOCAL_RANK those of one",
     remedy='Use int(os.environ["LOCAL_RANK"]) for the device; keep the global rank for samplers and conditions.',
 )
-RULES = (NO_DEVICE, GLOBAL_RANK)
+APART = Rule(
+    code="TW459",
+    severity="error",
+    title="tensors of one operation are on a GPU and in main memory",
+    source='PyTorch, aten: "Expected all tensors to be on the same device, but found at least two devices"',
+    remedy="torch.zeros(…, device=output.device), or target.to(device), before the loss.",
+)
+RULES = (APART, NO_DEVICE, GLOBAL_RANK)
 OWN = frozenset({"local_rank", "own-device", "xla-device"})
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel")
 _DECIDES = ("set_device", *_WRAPS)
@@ -39,6 +46,8 @@ _OTHERS = ("accelerate", "deepspeed", "pytorch_lightning", "lightning", "ray", "
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    if not code.torch_xla and not code.tensorflow and not code.incomplete and code.backwards:
+        yield from _apart(code)
     if not code.several_per_host or code.torch_xla or code.tensorflow:
         return
     if code.managed:
@@ -47,6 +56,31 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield from _one_for_all(code)
     elif code.group or code.wraps or code.horovod or code.smp:
         yield from _own(code)
+
+
+_LOSSES = re.compile(r"criterion|loss|bce|mse|cross_entropy|nll", re.I)
+
+
+def _apart(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loss of a model's output on a GPU, and a target that the script makes in main memory."""
+    moved = [e for e in code.ran("to", "cuda", live=True) if e.receiver is not None and "model" in e.receiver.tags]
+    defaults = ("set_default_device", "set_default_tensor_type")
+    if not code.launch.gpus or not moved or code.mentions(*defaults):
+        return
+    for event in code.events:
+        if event.detached or len(event.args) < 2 or not _LOSSES.search(ast.unparse(event.node.func)):
+            continue
+        out, target = event.args[:2]
+        here = "cpu-tensor" in target.tags and not target.tags & {"on-device", "out"} and bool(target.made)
+        made = all(name.startswith("torch.") and name.count(".") == 1 for name in target.made)
+        if (
+            {"out", "on-device"} <= out.tags
+            and here
+            and made
+            and any("device" in name for name in event.contexts) is False
+        ):
+            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the second tensor is in main memory")
+            return
 
 
 def _own(code: ScriptFacts) -> Iterator[Finding]:

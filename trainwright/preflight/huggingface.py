@@ -6,7 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight import training_names
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
 from trainwright.preflight.paths import roots
@@ -263,6 +265,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             place = next((node for name, node in event.later.items() if name in what), event.node)
             yield at(ARGUMENTS, (event.module, place), what, severity="warning" if old else None)
         yield from _without_data(code, event, evaluates)
+        yield from _misspelled(event)
     yield from _backward_again(code)
     if code.several and code.launch.launched:
         for event in code.events:
@@ -313,6 +316,18 @@ def _contrary(code: ScriptFacts, given: dict[str, object], *, unknown: bool) -> 
     if given.get("fp16") is True and code.launch.gpus == 0:
         return f"fp16=True, but {instance} has no GPU"
     return ""
+
+
+def _misspelled(event: Event) -> Iterator[Finding]:
+    """Report a keyword of TrainingArguments that no version has, if it is nearly one."""
+    if event.last not in training_names.CLASSES or not event.name.startswith("transformers"):
+        return
+    for keyword in event.node.keywords:
+        name = keyword.arg
+        similar = nearest(name, training_names.FIELDS, 1) if name and name not in training_names.FIELDS else []
+        if similar and name in event.keywords:
+            yield _at(ARGUMENTS, event, f"{event.last} has no argument {name}; did you mean {similar[0]}?")
+            return
 
 
 def _backward_again(code: ScriptFacts) -> Iterator[Finding]:
