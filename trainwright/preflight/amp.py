@@ -101,7 +101,30 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _clipped_elsewhere(code)
     yield from _stepped_elsewhere(code)
     yield from _updates(code)
+    yield from _scaled_in_vain(code)
     yield from _sharded(code)
+
+
+def _scaled_in_vain(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loss that is scaled, and a backward of the loss as it was; or an update where nothing steps."""
+    if code.incomplete or code.managed:
+        return
+    for scale in code.ran("scale"):
+        after = [e for e in code.ran("backward") if e.order > scale.order and e.stack == scale.stack]
+        if not scale.args or not after or scale.receiver is None or "scaler" not in scale.receiver.tags:
+            continue
+        lost = after[0].args[0] if after[0].args else after[0].receiver
+        if lost is scale.args[0] and isinstance(scale.module.parents.get(scale.node), ast.Assign):
+            what = f"`{ast.unparse(after[0].node)[:40]}` of the loss that line {scale.line} scales"
+            yield at(NOT_SCALED, (after[0].module, after[0].node), what)
+            return
+    updates = [e for e in code.ran("update", live=True) if _of_scaler(e) and e.loops]
+    steps = [c for c in code.called("step") if _is_scaler(c)]
+    plain = [e for e in code.ran("step", live=True) if e.receiver is not None and "optimizer" in e.receiver.tags]
+    if updates and not steps and any(e.loops == updates[0].loops for e in plain) and not code.mentions("unscale_"):
+        step = next(e for e in plain if e.loops == updates[0].loops)
+        what = f"`{ast.unparse(step.node)[:40]}` instead of a step of the scaler that line {updates[0].line} updates"
+        yield at(PLAIN_STEP, (step.module, step.node), what)
 
 
 def _sharded(code: ScriptFacts) -> Iterator[Finding]:

@@ -179,6 +179,7 @@ class Calls:
             forward = function.method("forward")  # its first argument is the context
             return self.call_code(forward, [Value(), *args], keywords, None) if forward is not None else Value()
         if "model" in called.tags:
+            event.model = called
             return Value(tags=library.output_tags(called, args))
         if called.instance and code is not None:
             inner = code.method("__call__")

@@ -118,7 +118,9 @@ def collective(event: Event) -> str:
         return "backward of a model whose gradients are reduced in it"
     if "fsdp-out" in event.result.tags:
         return f"{ast.unparse(event.node.func)}(…), which gathers the weights that FSDP shards,"
-    if event.last == "state_dict" and "fsdp" in receiver:
+    if event.last == "full_tensor" and event.receiver is not None and not event.args:
+        return "full_tensor() of a tensor that the processes share"
+    if event.last == "state_dict" and "fsdp" in receiver and "fsdp2" not in receiver:
         return "state_dict of a model that FSDP shards"
     if event.last == "state_dict" and "smp" in receiver and event.under("one"):
         return "state_dict of a model that SMP partitions"

@@ -89,7 +89,8 @@ def of_file(module: Module, value: Value | None) -> Value:
     """Return what a configuration is: itself, or what the JSON or YAML file beside the script says that it names."""
     text = value.single() if value is not None else None
     ending = text.rpartition(".")[2] if isinstance(text, str) else ""
-    if value is None or value.attrs is not None or not isinstance(text, str) or ending not in _READERS:
+    opened = value is not None and value.made_by("open")
+    if value is None or (value.attrs is not None and not opened) or not isinstance(text, str) or ending not in _READERS:
         return value if value is not None else Value()
     path = module.path.parent / text
     inside = not text.startswith("/") and ".." not in text

@@ -59,7 +59,7 @@ WRONG_SHARE = Rule(
 SHUFFLED_TWICE = Rule(
     code="TW176",
     severity="error",
-    title="a DataLoader has a sampler and shuffle=True",
+    title="a DataLoader has a sampler and shuffle=True, or a batch_sampler and what it decides",
     source=f"{SAMPLER_DOCS}: sampler and shuffle exclude each other; DataLoader raises ValueError",
     remedy="Remove shuffle=True; DistributedSampler shuffles.",
 )
@@ -193,6 +193,14 @@ def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
 def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
     for event in loaders:
         sampler, shuffle = event.arg("sampler", 3), event.arg("shuffle", 2)
+        batches = event.arg("batch_sampler", 4)
+        beside = [name for name in ("batch_size", "shuffle", "sampler", "drop_last") if name in event.keywords]
+        if batches is not None and "sampler" in batches.tags and batches.single() is not None and not event.opened:
+            size = event.keywords.get("batch_size")
+            beside = [name for name in beside if name != "batch_size" or (size is not None and size.single() != 1)]
+            if beside:
+                yield _at(SHUFFLED_TWICE, event, f"batch_sampler together with {beside[0]}")
+                continue
         if sampler is None or shuffle is None or shuffle.single() is not True or "flag" in shuffle.tags:
             continue
         if "sampler" in sampler.tags and not {"maybe-none", "sometimes"} & (sampler.tags | shuffle.tags):
@@ -283,7 +291,8 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     trained = code.training_loader()
     if trained in loaders and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
         given, reads = [], [trained]
-    if not given and not by_name and not sharded and not _by_hand(code) and reads:
+    plain = _plain_batches(trained) if trained is not None and samplers else False
+    if (plain or (not given and not by_name)) and not sharded and not _by_hand(code) and reads:
         what = "DataLoader without a DistributedSampler"
         if samplers:
             what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"
@@ -336,6 +345,13 @@ def _epochs(code: ScriptFacts) -> bool:
     """Return whether the data is read more than once: backward is in a loop inside a loop, or that cannot be seen."""
     steps = [e for e in code.ran("backward") if not e.detached]
     return not steps or any(len(e.loops) > 1 for e in steps) or all(not e.loops for e in steps)
+
+
+def _plain_batches(event: Event) -> bool:
+    """Return whether a loader's batches come from a sampler that divides nothing."""
+    batches = event.arg("batch_sampler", 4)
+    inner = batches.of if batches is not None and batches.made_by("BatchSampler") else None
+    return inner is not None and inner.made_by("RandomSampler", "SequentialSampler")
 
 
 def _divides(event: Event) -> bool:

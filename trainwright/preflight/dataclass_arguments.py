@@ -59,6 +59,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                 (int if kind == "int" else float)(str(value))
             except ValueError:
                 yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
+    trains = any(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
+    if trains and own and "output_dir" not in {*given, *fields} and given:
+        yield at(
+            MISSING, (module, event.node), "--output_dir of the training arguments is required", severity="warning"
+        )
     for name, node in fields.items():
         if _required(node) and name not in given:
             yield at(MISSING, (module, node), f"--{name} is required")

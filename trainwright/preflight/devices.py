@@ -13,7 +13,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import WRAPPERS, Value
 
 DOCS = "PyTorch's documentation of torch.distributed"
 NO_DEVICE = Rule(
@@ -51,11 +51,22 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if not code.several_per_host or code.torch_xla or code.tensorflow:
         return
     if code.managed:
+        yield from _noise(code)
         if code.launch.launched and code.imports("ray") is None:
             yield from _visible(code)
             yield from _one_for_all(code)
+            yield from _by_global_rank(code)
     elif code.group or code.wraps or code.horovod or code.smp:
         yield from _own(code)
+
+
+def _by_global_rank(code: ScriptFacts) -> Iterator[Finding]:
+    """Report set_device with the global rank in a script whose library does the rest."""
+    for event in code.ran("set_device", live=True):
+        wrong = [v for v in _chosen(event) if "rank" in v.tags and not v.tags & OWN and _index(v)]
+        if wrong and code.several_hosts and event.name.startswith("torch."):
+            yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
+            return
 
 
 _LOSSES = re.compile(r"criterion|loss|bce|mse|cross_entropy|nll", re.I)
@@ -68,18 +79,39 @@ def _apart(code: ScriptFacts) -> Iterator[Finding]:
     if not code.launch.gpus or not moved or code.mentions(*defaults):
         return
     for event in code.events:
+        if event.model is not None and not event.detached and _in_memory(event.args[:1]) and _on_gpu(event.model):
+            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
+            return
         if event.detached or len(event.args) < 2 or not _LOSSES.search(ast.unparse(event.node.func)):
             continue
         out, target = event.args[:2]
-        here = "cpu-tensor" in target.tags and not target.tags & {"on-device", "out"} and bool(target.made)
-        made = all(name.startswith("torch.") and name.count(".") == 1 for name in target.made)
-        if (
-            {"out", "on-device"} <= out.tags
-            and here
-            and made
-            and any("device" in name for name in event.contexts) is False
-        ):
+        if {"out", "on-device"} <= out.tags and _in_memory([target]):
             yield at(APART, (event.module, event.node), f"`{_text(event)}`: the second tensor is in main memory")
+            return
+
+
+def _in_memory(values: list[Value]) -> bool:
+    """Return whether a value is a tensor that a function of PyTorch has made in main memory."""
+    for value in values:
+        if "cpu-tensor" in value.tags and not value.tags & {"on-device", "out", "moved"} and value.made:
+            return all(name.startswith("torch.") and name.count(".") == 1 for name in value.made)
+    return False
+
+
+def _on_gpu(model: Value) -> bool:
+    """Return whether a model was moved, and nothing around it moves its inputs."""
+    return "placed" in model.tags and not model.tags & (WRAPPERS | {"copy"})
+
+
+def _noise(code: ScriptFacts) -> Iterator[Finding]:
+    """Report what training_step of Lightning makes in main memory and gives the model: only batches are moved."""
+    if not code.launch.gpus or code.imports("lightning", "pytorch_lightning") is None:
+        return
+    for event in code.events:
+        func = ast.unparse(event.node.func)
+        ours = called_by_library(event) and re.fullmatch(r"self(\.\w+)?", func)
+        if ours and _in_memory(event.args[:1]) and ("out" in event.result.tags or func == "self"):
+            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
             return
 
 

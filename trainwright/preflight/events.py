@@ -106,6 +106,7 @@ class Event:
         detached: the interpreter did not see who calls the function.
         result: what it returns.
         later: of what it returns, attributes that are set afterwards, with the place.
+        model: the model that is called.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Event:
     role: str = ""
     result: Value = field(default_factory=Value)
     later: dict[str, ast.expr] = field(default_factory=dict)
+    model: Value | None = None
 
     def __post_init__(self) -> None:
         self.role = role(self.name)

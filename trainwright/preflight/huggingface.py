@@ -11,6 +11,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
+from trainwright.preflight.loop import each_nth
 from trainwright.preflight.paths import roots
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -207,6 +208,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.backward(loss)")
             return
     yield from _stepped_twice(code)
+    yield from _counted_twice(code)
     for event in code.ran("step", live=True):
         receiver = event.receiver
         alone = not event.guards or not any(
@@ -220,6 +222,21 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
             and alone
         ):
             yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.step()")
+            return
+
+
+def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an engine that is stepped after each n-th batch: it counts the batches itself, by its steps."""
+    backwards = [
+        e for e in code.ran("backward", live=True) if e.receiver is not None and "deepspeed" in e.receiver.tags
+    ]
+    for event in code.ran("step", live=True):
+        if event.receiver is None or not {"model", "deepspeed"} <= event.receiver.tags:
+            continue
+        every = each_nth(event)
+        if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
+            what = f"`{_text(event)}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
+            yield _at(PLAIN_BACKWARD, event, what)
             return
 
 
@@ -239,22 +256,7 @@ _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 _STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
 
 
-def _passed(code: ScriptFacts) -> tuple[Event, dict[str, object]] | None:
-    """Return where the job's hyperparameters become TrainingArguments, if they do, and those that the script leaves."""
-    for event in code.ran("HfArgumentParser", live=True):
-        classes = event.args[0].items or tuple(event.args[:1]) if event.args else ()
-        if any(each.name.rpartition(".")[2] in _ARGUMENTS for each in classes):
-            words = {"true": True, "false": False}
-            passed = {k: v for k, v in code.launch.hyperparameters.items() if not code.mentions(k)}
-            return event, {k: words.get(v.lower(), v) if isinstance(v, str) else v for k, v in passed.items()}
-    return None
-
-
 def _trainer(code: ScriptFacts) -> Iterator[Finding]:
-    if (parsed := _passed(code)) is not None:
-        event, given = parsed
-        if what := _contrary(code, given, unknown=code.mentions(*_STRATEGIES)):
-            yield at(ARGUMENTS, (event.module, event.node), f"the job passes {what}")
     for event in code.ran(*_ARGUMENTS):
         given = {k: v.single() for k, v in event.keywords.items() if "flag" not in v.tags}
         evaluates = given.get("eval_strategy", given.get("evaluation_strategy", "no"))
@@ -266,6 +268,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             yield at(ARGUMENTS, (event.module, place), what, severity="warning" if old else None)
         yield from _without_data(code, event, evaluates)
         yield from _misspelled(event)
+        yield from _generates(code, event)
     yield from _backward_again(code)
     if code.several and code.launch.launched:
         for event in code.events:
@@ -316,6 +319,23 @@ def _contrary(code: ScriptFacts, given: dict[str, object], *, unknown: bool) -> 
     if given.get("fp16") is True and code.launch.gpus == 0:
         return f"fp16=True, but {instance} has no GPU"
     return ""
+
+
+def _generates(code: ScriptFacts, arguments: Event) -> Iterator[Finding]:
+    """Report metrics that decode texts, where the trainer gives them logits."""
+    given = arguments.keywords.get("predict_with_generate")
+    off = given is None or (given.single() is False and "flag" not in given.tags)
+    if not off or arguments.opened or not arguments.last.startswith("Seq2Seq"):
+        return
+    for event in code.ran("Seq2SeqTrainer", live=True):
+        metrics = event.arg("compute_metrics")
+        node = metrics.code.node if metrics is not None and metrics.code is not None else None
+        decodes = node is not None and "decode(" in ast.unparse(node) and "argmax" not in ast.unparse(node)
+        own = event.arg("args", 1) is arguments.result and "preprocess_logits_for_metrics" not in event.keywords
+        if own and decodes:
+            what = "compute_metrics decodes texts, but predict_with_generate is not set: it gets logits"
+            yield _at(ARGUMENTS, event, what)
+            return
 
 
 def _misspelled(event: Event) -> Iterator[Finding]:

@@ -115,7 +115,7 @@ def function(calls: Calls, event: Event) -> Value:
         kind = _WRAPPED.get(name) or ("ddp" if DDP.search(name) else "fsdp")
         inner = first or event.arg("module") or event.arg("model")
         if last == "fully_shard" and inner is not None:
-            inner.tags |= {"fsdp"}
+            inner.tags |= {"fsdp", "fsdp2"}
             return inner
         base = (inner.tags if inner is not None else NONE) & (WRAPPERS | {"half", "cuda", "optimizer"})
         what = {"optimizer"} if "Optimizer" in last else {"model"}
@@ -312,7 +312,9 @@ def _partial(calls: Calls, event: Event) -> Value:
 
 def _open(calls: Calls, event: Event) -> Value:
     path = event.arg("file", 0)
-    return Value(made=frozenset({"open"}), tags=path.tags if path else NONE, constants=path.constants if path else None)
+    mode = event.arg("mode", 1) or constant("r")
+    known = path.constants if path is not None else None
+    return Value(made=frozenset({"open"}), tags=path.tags if path else NONE, constants=known, attrs={"mode": mode})
 
 
 def _exit(calls: Calls, event: Event) -> Value:

@@ -91,6 +91,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if _is_lightning(module, node):
                 methods = {each.name: each for each in node.body if isinstance(each, Function)}
                 step = methods.get("training_step")
+                if step is not None and manual:
+                    yield from _past_lightning(module, step)
                 if step is not None and not manual:
                     yield from _returned(module, step, ended="training_step_end" in methods)
                     yield from _stepped(module, step)
@@ -260,6 +262,15 @@ def _detached(value: ast.expr) -> bool:
         (isinstance(value.func, ast.Attribute) and value.func.attr in _DETACHES and not value.args)
         or (isinstance(value.func, ast.Name) and value.func.id == "float")
     )
+
+
+def _past_lightning(module: Module, step: Function) -> Iterator[Finding]:
+    """Report ``loss.backward()`` under manual optimization: the precision and the strategy need to know of it."""
+    for node in _inside(step):
+        if isinstance(node, ast.Call) and re.search(r"loss\w*\.backward$", ast.unparse(node.func)) and not node.args:
+            what = f"`{ast.unparse(node)[:50]}` instead of self.manual_backward(loss)"
+            yield at(PLAIN_BACKWARD, (module, node), what, severity="warning")
+            return
 
 
 def _stepped(module: Module, step: Function) -> Iterator[Finding]:

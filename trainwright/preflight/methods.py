@@ -75,7 +75,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     if name in ("to", "cuda", "xpu"):
         if "cpu-tensor" in base.tags:
             kept = {"cpu-tensor"} if any(arg.name.startswith("torch.") for arg in event.args) else set()  # a dtype
-            return Value(made=base.made, tags=base.tags - {"cpu-tensor"} | kept, of=base.of)
+            return Value(made=base.made, tags=base.tags - {"cpu-tensor"} | (kept or {"moved"}), of=base.of)
         base.tags |= {"placed"}
         return base
     if name == "cpu" and "out" in base.tags:
@@ -101,7 +101,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value(tags=frozenset({"grad"}), of=base)
     if name in ("state_dict", "local_state_dict"):
         partial = {"partial"} if name == "local_state_dict" else set()
-        return Value(tags=frozenset({"state"}) | partial | (base.tags & WRAPPERS), of=base)
+        return Value(tags=frozenset({"state"}) | partial | (base.tags & (WRAPPERS | {"fsdp2"})), of=base)
     if name == "scale" and "scaler" in base.tags:
         return Value(tags=flow(event) | {"scaled", "loss"})
     if name == "prepare":

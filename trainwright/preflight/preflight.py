@@ -41,6 +41,7 @@ from trainwright.preflight import (
     schedule,
     sharded,
     smp,
+    steps,
     strategies,
     suppressions,
     tensorflow,
@@ -59,7 +60,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming),
+    *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

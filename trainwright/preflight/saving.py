@@ -101,7 +101,8 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         elif event.last == "save_pretrained" and save.whole and "save_function" not in event.keywords:
             receiver = event.receiver.tags if event.receiver is not None else frozenset()
             moved = code.mentions("_maybe_convert_to_cpu") or "cpu" in text
-            moved = moved or any(e.receiver is event.receiver for e in code.ran("cpu"))
+            to_cpu = [e for e in code.ran("to") if (v := e.arg("device", 0)) is not None and v.single() == "cpu"]
+            moved = moved or any(e.receiver is event.receiver for e in (*code.ran("cpu"), *to_cpu))
             if "model" in receiver and not moved:
                 yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla, without save_function=xm.save")
 

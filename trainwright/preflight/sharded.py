@@ -17,7 +17,7 @@ from trainwright.preflight.values import IDENTITY, Value
 PARTIAL_OPTIMIZER = Rule(
     code="TW430",
     severity="error",
-    title="the optimizer's state of one process is saved as if it were that of the whole model",
+    title="the state of one process is saved as if it were that of the whole model, or of its optimizer",
     source="PyTorch's documentation of FullyShardedDataParallel, optim_state_dict: the state of an optimizer is "
     "sharded as its parameters are; FSDP.optim_state_dict or get_optimizer_state_dict, called by all processes, "
     "gathers it",
@@ -51,7 +51,28 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete or not code.several:
         return
     yield from _optimizer(code)
+    yield from _engine(code)
     yield from _trainer(code)
+
+
+def _engine(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a state that torch.save gets of an engine of stage 3, whose parameters are empty in each process."""
+    staged = [
+        e
+        for e in code.ran("initialize", live=True)
+        if e.name == "deepspeed.initialize"
+        and _stage(of_file(e.module, e.arg("config") or e.arg("config_params") or e.arg("config", 6))) == 3
+    ]
+    if not staged or code.mentions("GatheredParameters", "_zero3_consolidated_16bit_state_dict"):
+        return
+    for event in code.ran("save", live=True):
+        state = event.args[0] if event.name == "torch.save" and event.args else None
+        model = staged[0].arg("model", 1)
+        owner = state.of if state is not None and "state" in state.tags else None
+        if owner is not None and (owner is model or "deepspeed" in owner.tags):
+            what = f"`{ast.unparse(event.node)[:60]}`: with stage 3 the parameters are empty; use save_16bit_model"
+            yield at(NOT_GATHERED, (event.module, event.node), what)
+            return
 
 
 def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
@@ -63,6 +84,15 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
         if save.name != "torch.save" or not save.args or own or "rank" in ast.unparse(save.node):
             continue
         for value in _inside(save.args[0]):
+            whole = code.mentions("state_dict_type", "StateDictType")
+            if (
+                {"state", "fsdp2"} <= value.tags
+                and not whole
+                and "optimizer" not in (value.of.tags if value.of is not None else ())
+            ):
+                what = f"`{ast.unparse(save.node)[:60]}` has the shards of this process; take get_model_state_dict"
+                yield at(PARTIAL_OPTIMIZER, (save.module, save.node), what)
+                return
             optimizer = value.of if "state" in value.tags else None
             model = optimizer.of if optimizer is not None and "optimizer" in optimizer.tags else None
             if model is not None and "fsdp" in model.tags:
@@ -147,7 +177,8 @@ def _shards(code: ScriptFacts) -> str:
         return "FSDP"
     for event in code.ran(*_ARGUMENTS):
         fsdp, deepspeed = event.arg("fsdp"), event.arg("deepspeed")
-        words = fsdp.single() if fsdp is not None and "flag" not in fsdp.tags else None
+        decided = fsdp is not None and ("flag" not in fsdp.tags or bool(code.launch.hyperparameters))
+        words = fsdp.single() if fsdp is not None and decided else None
         listed = [item.single() for item in fsdp.items or ()] if fsdp is not None else []
         if any(isinstance(w, str) and "shard" in w and "no_shard" not in w for w in (words, *listed)) or words is True:
             return "FSDP"

@@ -160,6 +160,19 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             NO_STEP, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
         )
     yield from _microbatches(code)
+    for event in code.events:
+        smp_model = event.model is not None and "smp" in event.model.tags
+        if (
+            smp_model
+            and decorated
+            and not wrapped
+            and not event.detached
+            and not _in_step(event)
+            and not _chosen(event)
+        ):
+            what = f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
+            yield at(NO_STEP, (event.module, event.node), what)
+            break
     if code.backwards and not (decorated or wrapped) and not missing:
         yield at(
             NO_STEP, code.backwards[0], f"`{ast.unparse(code.backwards[0].node)[:50]}` outside of an @smp.step function"

@@ -92,17 +92,8 @@ FEW_GPUS = Rule(
     remedy="tf.distribute.MirroredStrategy()",
 )
 RULES = (
-    ONE_REPLICA,
-    SAME_BATCH,
-    *replica_loss.RULES,
-    ENDLESS,
-    BATCH_OF_REPLICA,
-    TWICE,
-    WHOLE_EPOCH,
-    PASSES,
-    OWN_METRICS,
-    MIXED_SHARES,
-    FEW_GPUS,
+    *(ONE_REPLICA, SAME_BATCH, *replica_loss.RULES, ENDLESS, BATCH_OF_REPLICA, TWICE, WHOLE_EPOCH),
+    *(PASSES, OWN_METRICS, MIXED_SHARES, FEW_GPUS),
 )
 _MIRRORED = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _DISTRIBUTED = (
@@ -121,6 +112,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _shares(code)
     yield from _endless(code)
+    yield from replica_loss.scaled(code)
     if code.horovod:
         yield from _horovod(code)
     made = [e for e in code.ran(*_MIRRORED, live=True) if "tensorflow" in e.name]

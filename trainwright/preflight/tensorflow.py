@@ -171,6 +171,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     if (unused or not code.mentions(*starts, *more)) and not (read or (loads and code.says("resume"))):
         yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
     yield from _unbuilt(code)
+    yield from _restored_late(code)
     yield from _shares(code, trains)
 
 
@@ -190,6 +191,18 @@ def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Itera
         skips = code.ran("skip_synchronize")
         if skips and not waits:
             yield _at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
+
+
+def _restored_late(code: ScriptFacts) -> Iterator[Finding]:
+    """Report that the first process loads a checkpoint when the others have got its weights already."""
+    names = ("broadcast_parameters", "broadcast_variables", "broadcast_global_variables", "broadcast_object")
+    sent = [e for e in code.ran(*names, live=True) if e.role == "collective"]
+    for event in code.ran("load_state_dict", "load_weights", "restore", live=True):
+        ours = event.receiver is not None and "model" in event.receiver.tags
+        if ours and event.under("one") and sent and all(e.order < event.order for e in sent) and not sent[0].loops:
+            what = f"`{ast.unparse(event.node)[:50]}` in the first process, after the broadcast in line {sent[-1].line}"
+            yield _at(NO_BROADCAST, event, what)
+            return
 
 
 def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:

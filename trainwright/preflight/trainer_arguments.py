@@ -206,15 +206,20 @@ def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
 
 # What reads a checkpoint, or is told to.
 _READS = (
-    r"^load$|load_(state|check|weight|model|from_check|snap|ckpt)|restor|resum|get_last_checkpoint|latest_checkpoint|"
+    r"load_(state|check|weight|model|from_check|snap|ckpt)|restor|resum|get_last_checkpoint|latest_checkpoint|"
     r"ckpt_path|initial_epoch"
 )
+
+
+def _loads(code: ScriptFacts) -> bool:
+    """Return whether something loads what may be a checkpoint: not an array of NumPy, or settings."""
+    return any(not call.name.startswith(("numpy.", "json.", "yaml.", "toml.")) for call in code.called("load"))
 
 
 def _anew(code: ScriptFacts) -> Iterator[Finding]:
     """Report a job on spot instances whose script keeps checkpoints, and never reads one."""
     job = code.job
-    if job is None or not job.spot or code.mentions_like(_READS) or code.says("resume|last.ckpt"):
+    if job is None or not job.spot or code.mentions_like(_READS) or code.says("resume|last.ckpt") or _loads(code):
         return
     folder = job.checkpoint.local_path if job.checkpoint else "/opt/ml/checkpoints"
     kept = [save.event for save in saves(code) if "checkpoint" in roots(save.path, folder) and not save.event.detached]
