@@ -66,6 +66,11 @@ def added(calls: Calls, event: Event) -> None:
         calls.arguments[key] = _converted(passed(given), kind)
         return
     named = said(key)
+    action = event.arg("action")
+    off = {"store_true": False, "store_false": True}.get(str(action.single())) if action is not None else None
+    if default is None and off is not None:
+        calls.arguments[key] = Value(tags=frozenset({"flag", *named}), constants=(off,))
+        return
     if default is None:
         calls.arguments[key] = unknown("flag", *named)
         return

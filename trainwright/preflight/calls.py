@@ -23,9 +23,7 @@ _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distri
 # A condition that holds in every job on GPUs.
 _HAS_GPU = re.compile(r"cuda|gpu", re.I)
 # Classes of libraries from which a script derives its own that does the same.
-_LIKE = re.compile(
-    r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.(DataLoader|DistributedSampler)$"
-)
+_LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
 # What gets a function, and does not call it.
 _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")

@@ -322,7 +322,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     if not trained:
         return
     found = [s for s in written if s.event.last not in ("push_to_hub",)]
-    others = code.mentions("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
+    writes = ("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
+    others = any(code.called(*writes))
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
     output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]
