@@ -23,9 +23,9 @@ PLACE = (
     "torch.cuda.set_device(Place.read().local)\ndist.init_process_group('nccl')\n" + TRAIN
 )
 ENTERED = (
-    HEAD + "class Group:\n    def __enter__(self):\n        torch.cuda.set_device(int(os.environ[{key!r}]))\n"
-    "        dist.init_process_group('nccl')\n        return self\n    def __exit__(self, *error):\n        pass\n"
-    "with Group():\n    model = DDP(net)\n"
+    "class Group:\n    def __enter__(self):\n        return self\n"
+    "    def __exit__(self, *error):\n        dist.destroy_process_group()\n"
+    "with Group():\n    {inside}\n{after}\n"
 )
 MANAGER = (
     "import contextlib\n"
@@ -36,7 +36,8 @@ MANAGER = (
 )
 YIELDED = (
     "def batches(loader):\n    for x in loader:\n        yield x.cuda()\n"
-    "loaders = {{name: DataLoader(rows[name], 8{more}) for name in ('train', 'more')}}\n"
+    "loaders = {{name: DataLoader(rows, sampler=DistributedSampler(rows) if name != {name!r} else None)\n"
+    "           for name in ('train', 'more')}}\n"
     "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in batches(loaders['train']):\n" + STEP
 )
 PARTIAL = (
@@ -44,10 +45,9 @@ PARTIAL = (
     "loader = build(batch_size=8, sampler=DistributedSampler(rows))\n"
 )
 DERIVED = (
-    "class Base:\n    def __init__(self, folder):\n        self.folder = folder\n"
-    "    def keep(self, state):\n        {guard}\n            torch.save(state, self.folder + '/m.pt')\n"
+    "class Base:\n    def __init__(self, folder):\n        self.folder, self.chosen = folder, {chosen}\n"
     "class Mine(Base):\n    def __init__(self, folder):\n        super().__init__(folder)\n"
-    "    def keep(self, state):\n        super().keep(state)\n"
+    "    def keep(self, state):\n        if self.chosen:\n            torch.save(state, self.folder + '/m.pt')\n"
     "Mine('/opt/ml/model').keep(model.module.state_dict())\n"
 )
 MATCHED = (
@@ -95,7 +95,12 @@ OWN_TRAINER = (
 )
 FOLLOWED: dict[str, Pair] = {
     "a class method reads the environment": ("TW129", PLACE.format(key="RANK"), PLACE.format(key="LOCAL_RANK"), TWO),
-    "__enter__ selects the GPU": ("TW129", ENTERED.format(key="RANK"), ENTERED.format(key="LOCAL_RANK"), TWO),
+    "__exit__ destroys the group": (
+        "TW442",
+        DDP + ENTERED.format(inside="pass", after="dist.barrier()"),
+        DDP + ENTERED.format(inside="dist.barrier()", after=""),
+        TWO,
+    ),
     "a context manager of the first process": (
         "TW128",
         DDP + MANAGER.format(name="alone"),
@@ -104,8 +109,8 @@ FOLLOWED: dict[str, Pair] = {
     ),
     "loaders in a dictionary, batches of a generator": (
         "TW171",
-        DDP + YIELDED.format(more=", shuffle=True"),
-        DDP + YIELDED.format(more=", sampler=DistributedSampler(rows[name])"),
+        DDP + YIELDED.format(name="train"),
+        DDP + YIELDED.format(name="none"),
         TWO,
     ),
     "arguments that partial has taken": (
@@ -114,10 +119,10 @@ FOLLOWED: dict[str, Pair] = {
         DDP + PARTIAL.format(more=", num_workers=2"),
         TWO,
     ),
-    "the base class saves": (
+    "the base class chooses": (
         "TW141",
-        DDP + DERIVED.format(guard="if True:"),
-        DDP + DERIVED.format(guard="if dist.get_rank() == 0:"),
+        DDP + DERIVED.format(chosen="True"),
+        DDP + DERIVED.format(chosen="dist.get_rank() == 0"),
         TWO,
     ),
     "a pattern of match": ("TW141", DDP + MATCHED.format(case="int()"), DDP + MATCHED.format(case="0"), TWO),

@@ -49,6 +49,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         mode = (file.attrs or {}).get("mode") if file is not None and file.made == {"open"} else None
         if event.name in _BINARY and mode is not None and isinstance(text := mode.single(), str) and "b" not in text:
             yield _at(TEXT_FILE, event, f"`{_text(event)}` with a file of mode {text!r}")
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, Function):
+                yield from _never_cleared(code, module, node)
+            elif isinstance(node, ast.For | ast.While):
+                yield from _kept_graph(code, module, node)
     if not code.backwards:
         return
     for event in code.ran("step", live=True):
@@ -58,12 +64,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             break
     yield from _never_stepped(code)
     yield from _clipped_before(code)
-    for module in code.modules:
-        for node in module.nodes:
-            if isinstance(node, Function):
-                yield from _never_cleared(code, module, node)
-            elif isinstance(node, ast.For | ast.While):
-                yield from _kept_graph(code, module, node)
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
