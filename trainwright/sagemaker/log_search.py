@@ -8,8 +8,9 @@ for what regular expressions take seconds for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from trainwright.sagemaker.log_lines import clean
@@ -39,8 +40,13 @@ class Tried(Generic[C]):
 
     place: int
     cause: C
-    pattern: re.Pattern[str]
+    pattern: str
     piece: bytes
+
+    @cached_property
+    def search(self) -> Callable[[str], re.Match[str] | None]:
+        """Looks for the pattern; compiled when first tried, as a log needs few of them."""
+        return re.compile(self.pattern).search
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Hit(Generic[C]):
         """
         found = None
         for each in self.tried:
-            if each.place != found and (match := each.pattern.search(message)):
+            if each.place != found and (match := each.search(message)):
                 found = each.place
                 yield each.cause, match
 
@@ -105,7 +111,7 @@ class Search(Generic[C]):
         for place, cause in enumerate(causes):
             for pattern in cause.patterns:
                 piece = max(certain(pattern).split("\n"), key=len).encode()
-                tried = Tried(place, cause, re.compile(pattern), piece)
+                tried = Tried(place, cause, pattern, piece)
                 self.by_word.setdefault(word_of(pattern, words), []).append(tried)
 
     def look(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Tried[C], ...]]:
