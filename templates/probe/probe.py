@@ -148,7 +148,7 @@ def apt_sources(folder: str = "/etc/apt") -> Dict[str, str]:
     for path in [folder + "/sources.list", *sorted(glob.glob(folder + "/sources.list.d/*"))]:
         text = "".join(line for line in read(path).splitlines(True) if not line.startswith("#"))
         if text.strip():
-            found[os.path.basename(path)] = re.sub(r"//[^/@\s]*@", "//", text)
+            found[path.rpartition("/")[2]] = re.sub(r"//[^/@\s]*@", "//", text)
     return found
 
 

@@ -25,6 +25,7 @@ from trainwright.fresh.images import in_registry
 from trainwright.pipeline import smoke_by_digest
 from trainwright.pipeline.images import choose
 from trainwright.plan.plan import Plan
+from trainwright.prove import probe as probing
 from trainwright.push.attest import PREDICATE, PROVENANCE, RECORD, TEST_RESULT, attested
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.references import PushPlace
@@ -160,9 +161,7 @@ def engine(monkeypatch, plan):
     docker = Engine(Client("/bin/false", "buildx", "20.10", "plain"), "20.10")
     monkeypatch.setattr(smoke_by_digest, "connect", lambda **_: docker)
     monkeypatch.setattr(smoke_by_digest, "_pull", lambda *_: f"sha256:{7:064x}")
-    monkeypatch.setattr(
-        smoke_by_digest.probing, "probe", lambda *_, **__: {**told["found"], "image": {"labels": plan.labels}}
-    )
+    monkeypatch.setattr(probing, "probe", lambda *_, **__: {**told["found"], "image": {"labels": plan.labels}})
     monkeypatch.setattr(smoke_by_digest, "smoke_record", tested)
     return told
 
