@@ -109,7 +109,7 @@ def _noise(code: ScriptFacts) -> Iterator[Finding]:
         return
     for event in code.events:
         func = ast.unparse(event.node.func)
-        ours = called_by_library(event) and re.fullmatch(r"self(\.\w+)?", func)
+        ours = called_by_library(event) and re.fullmatch(r"self(\.[A-Za-z0-9_]+)?", func)
         if ours and _in_memory(event.args[:1]) and ("out" in event.result.tags or func == "self"):
             yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
             return

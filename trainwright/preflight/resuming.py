@@ -72,7 +72,7 @@ def _states(node: ast.Assign) -> Iterator[str]:
         for each, value in pairs:
             text = ast.unparse(value)
             named = isinstance(each, ast.Name | ast.Attribute) and "optim" not in text
-            if named and re.fullmatch(r"[\w.]+\.state_dict\(\)", text):
+            if named and re.fullmatch(r"[A-Za-z0-9_.]+\.state_dict\(\)", text):
                 yield ast.unparse(each)
 
 
