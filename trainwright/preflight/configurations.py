@@ -97,8 +97,8 @@ def of_file(module: Module, value: Value | None) -> Value:
     try:
         if inside and path.is_file() and path.stat().st_size < LARGEST:
             return _written(_READERS[ending](path))
-    except RequestError:
-        pass
+    except (RequestError, OSError, ValueError, RecursionError):
+        pass  # a file that cannot be read says nothing
     return value
 
 

@@ -49,3 +49,12 @@ def test_a_settings_file_beside_the_script_is_read(
     )
     found = {f.code for f in preflight([str(tmp_path / "train.py")], job_file=str(tmp_path / "job.yaml")).findings}
     assert found & {"TW157", "TW450"} == expected
+
+
+@pytest.mark.parametrize("name", ["x" * 5000 + ".json", "no\\0name.json", "deep.json", "broken.yaml", "../zero.json"])
+def test_a_settings_file_that_cannot_be_read_says_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "train.py").write_text(STAGED.replace("zero.json", name))
+    found = {f.code for f in preflight([str(tmp_path / "train.py")]).findings}
+    assert not found & {"TW157", "TW450"}
