@@ -14,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -168,15 +169,14 @@ def connect(*, setup: bool = True, say: Say | None = None, ahead: Future[Engine 
     raise answer
 
 
-def look_ahead() -> Future[Engine | EngineError]:
-    """Ask for the engine while the caller does something else; :func:`connect` takes the answer.
+@contextmanager
+def looking_ahead() -> Iterator[Future[Engine | EngineError]]:
+    """Ask for the engine while the body does something else; :func:`connect` takes the answer.
 
     Clients are slow to start: without this, a build without a change waits for them a fifth of its time.
     """
-    pool = ThreadPoolExecutor(1)
-    asked = pool.submit(_look)
-    pool.shutdown(wait=False)
-    return asked
+    with ThreadPoolExecutor(1) as pool:  # nothing of it runs on after the body
+        yield pool.submit(_look)
 
 
 def _look() -> Engine | EngineError:

@@ -20,7 +20,11 @@ from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import STEPS, known, run, upto
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from trainwright.build.store import BuildRecord
+    from trainwright.core.errors import EngineError
+    from trainwright.engine.engine import Engine
     from trainwright.push.documents import PushDocument
     from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
@@ -142,9 +146,13 @@ def build(flags: BuildFlags) -> None:
             f"{'' if flags.stale else ' or --resume'}",
             remedy="For example: ./invoke build --images 'pytorch-*-debian' --jobs 4",
         )
-    from trainwright.engine.engine import look_ahead
+    from trainwright.engine.engine import looking_ahead
 
-    asked = look_ahead()
+    with looking_ahead() as asked:
+        _build_one(flags, asked)
+
+
+def _build_one(flags: BuildFlags, asked: Future[Engine | EngineError]) -> None:
     state = begin(flags, asks="" if flags.json_ else "build", options=flags, locked=flags.locked, smoke=flags.smoke)
     state = replace(state, looked=asked)
     if flags.builder:

@@ -229,12 +229,12 @@ def test_an_answer_from_earlier_is_taken_if_it_is_an_engine(
     machine: BareMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.docker("a", "20.10.24", info=SILENT)
-    silent = engine.look_ahead()
-    assert isinstance(silent.result(), EngineError)
+    with engine.looking_ahead() as silent:
+        assert isinstance(silent.result(), EngineError)
     Path(machine.folder, "up").touch()
     assert engine.connect(setup=False, ahead=silent).server_version == "27.1"
-    ready = engine.look_ahead()
-    found = ready.result()
+    with engine.looking_ahead() as ready:
+        found = ready.result()
     monkeypatch.setattr(runner, "observer", lambda done: pytest.fail(f"asked again: {done.argv}"))
     assert engine.connect(setup=False, ahead=ready) is found
 
