@@ -38,7 +38,7 @@ class SourcesToday:
         self._images, self._archives = BaseImages(site), Archives(site)
 
     def base(self, plan: Plan, record: BuildRecord) -> str:
-        """How the tag of an image's base has moved in its registry; empty if it has not, or if there is none.
+        """How the tag of an image's base has moved in its registry; empty if it has not moved or the base has no tag.
 
         Layers decide, as the digest of the base is in the labels of an image only if its plan had a lock.
         """

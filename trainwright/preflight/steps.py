@@ -87,7 +87,7 @@ def _never_stepped(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _clipped_before(code: ScriptFacts) -> Iterator[Finding]:
-    """Report gradients that are clipped between zero_grad and backward: there are none yet."""
+    """Report gradients that are clipped between zero_grad and backward, before they are computed."""
     for clip in code.ran(*CLIPS, live=True):
         near = [e for e in code.ran("zero_grad", "backward", "step", live=True) if e.loops == clip.loops and e.loops]
         near = [e for e in near if e.stack == clip.stack and not e.excludes(clip)]

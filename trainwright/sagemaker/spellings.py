@@ -174,7 +174,7 @@ def _channels(made: dict[str, Any], where: str) -> dict[str, Any]:
     mode = made.pop("input_mode", None)
     if not isinstance(inputs, dict) or not inputs:
         if mode not in (None, "File"):
-            raise RequestError(f"{where}: input_mode is for the channels in inputs, and there are none")
+            raise RequestError(f"{where}: input_mode applies to the channels in inputs, and the job has no channels")
         return made
     return made | {"inputs": {name: _channel(each, mode, f"{where}: inputs.{name}") for name, each in inputs.items()}}
 

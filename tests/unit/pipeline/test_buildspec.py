@@ -1,4 +1,4 @@
-"""The buildspec: its schema, the files that are made, the verb."""
+"""The buildspec: the files that are made, the verb."""
 
 from __future__ import annotations
 
@@ -11,129 +11,20 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
 from tests.support.pipeline_source import BASE, made_source
 from trainwright.catalog.catalog import load_catalog
 from trainwright.cli.parser import check_command_line, with_flags
-from trainwright.core.errors import RequestError
-from trainwright.pipeline.batch import identifier, split
-from trainwright.pipeline.buildspec import check, order_of, parse, schema
+from trainwright.pipeline.batch import identifier
+from trainwright.pipeline.buildspec import check, parse
 from trainwright.pipeline.images import choose
-from trainwright.pipeline.pipeline import default_files, pipeline, shared_groups
+from trainwright.pipeline.pipeline import default_files, pipeline
 from trainwright.site.site import Site
 from trainwright.verbs.namespace import namespace
 
 ROOT = Path(__file__).resolve().parents[3]
-VALIDATOR = jsonschema.Draft202012Validator(schema())
-GOOD = """
-version: 0.2
-run-as: root
-env:
-  shell: bash
-  variables: {A: "1", b_2: ""}
-  parameter-store: {P: /team/parameter}
-  secrets-manager: {S: "secret:key"}
-  exported-variables: [A, B]
-  git-credential-helper: yes
-proxy: {upload-artifacts: no, logs: yes}
-phases:
-  install: {on-failure: ABORT, runtime-versions: {python: 3.11}}
-  pre_build: {on-failure: RETRY, commands: [a]}
-  build: {on-failure: "RETRY-3-.*timed out.*", commands: [a], finally: [b], run-as: me}
-  post_build: {on-failure: CONTINUE, commands: [a]}
-reports:
-  arn:aws:codebuild:us-west-2:123456789012:report-group/x: {files: ["**/*"], file-format: JUNITXML}
-artifacts:
-  files: ["**/*"]
-  name: x
-  exclude-paths: [y]
-  secondary-artifacts: {one: {files: [a], base-directory: b}}
-cache: {key: k-$(codebuild-hash-files x), fallback-keys: [k-], paths: [/root/.cache/**/*]}
-batch:
-  fast-fail: true
-  build-matrix:
-    static: {ignore-failure: false, env: {type: LINUX_CONTAINER, privileged-mode: true}}
-    dynamic: {buildspec: [a.yml], env: {image: [x], variables: {V: [a, b]}}}
-"""
-
-
-def test_the_schema_is_one():
-    jsonschema.Draft202012Validator.check_schema(schema())
-
-
-def test_all_of_the_reference_is_allowed():
-    parse(GOOD, "good")
-
-
-@pytest.mark.parametrize("on_failure", ["ABORT", "CONTINUE", "RETRY", "RETRY-100", "RETRY-x.*", "RETRY-7-x-y"])
-def test_forms_of_on_failure(on_failure):
-    parse(f"version: 0.2\nphases: {{build: {{on-failure: '{on_failure}', commands: [a]}}}}", "x")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "version: 0.1\nphases: {build: {commands: [a]}}",
-        "phases: {build: {commands: [a]}}",
-        "version: 0.2",
-        "version: 0.2\nphases: {}",
-        "version: 0.2\nphases: {biuld: {commands: [a]}}",
-        "version: 0.2\nphases: {build: {comands: [a]}}",
-        "version: 0.2\nphases: {build: {commands: a}}",
-        "version: 0.2\nphases: {build: {commands: [a: b]}}",
-        "version: 0.2\nphases: {build: {commands: [a], runtime-versions: {python: 3}}}",
-        "version: 0.2\nphases: {build: {on-failure: abort, commands: [a]}}",
-        "version: 0.2\nphases: {build: {on-failure: RETRY-0, commands: [a]}}",
-        "version: 0.2\nphases: {build: {on-failure: RETRY-, commands: [a]}}",
-        "version: 0.2\nenv: {variables: {A: 1}}\nphases: {build: {commands: [a]}}",
-        "version: 0.2\nenv: {variables: {CODEBUILD_X: a}}\nphases: {build: {commands: [a]}}",
-        "version: 0.2\nenv: {exported-variables: {A: 1}}\nphases: {build: {commands: [a]}}",
-        "version: 0.2\nreports: {r: {files: [a], file-format: JUNIT}}\nphases: {build: {commands: [a]}}",
-        "version: 0.2\nbatch: {build-list: [{identifier: a b}]}",
-        "version: 0.2\nbatch: {build-list: [{identifier: a, depend-on: [b]}]}",
-        "version: 0.2\nbatch: {build-graph: [{identifier: a}], build-list: [{identifier: a}]}",
-        "version: 0.2\nbatch: {fast-fail: true}",
-        "version: 0.2\nbatch: {build-fanout: {parallelism: 0}}",
-        "- a list",
-        "a: [",
-    ],
-)
-def test_what_is_none_is_refused(wrong):
-    with pytest.raises(RequestError) as refused:
-        parse(wrong, "here.yml")
-    assert refused.value.message.startswith(("here.yml: ", "here.yml:2: "))
-
-
-def test_the_place_of_a_fault_is_named():
-    with pytest.raises(RequestError) as refused:
-        parse("version: 0.2\nphases: {build: {commands: [a], finaly: [b]}}", "x")
-    assert "phases.build" in refused.value.message
-    assert "finaly" in refused.value.message
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        [{"identifier": "a"}, {"identifier": "a"}],
-        [{"identifier": "a", "depend-on": ["b"]}],
-        [{"identifier": "a", "depend-on": ["b"]}, {"identifier": "b", "depend-on": ["a"]}],
-        [{"identifier": "a", "depend-on": ["a"]}],
-    ],
-)
-def test_a_graph_that_cannot_run_is_refused(graph):
-    with pytest.raises(RequestError):
-        order_of(graph, "x")
-
-
-@given(st.text(min_size=1))
-def test_every_name_becomes_an_identifier(name):
-    assert VALIDATOR.evolve(schema={**schema()["$defs"]["identifier"], "maxLength": 1000}).is_valid(
-        identifier(name)[:128]
-    )
 
 
 def test_what_lies_in_the_repository_is_what_is_made():
@@ -477,39 +368,3 @@ def test_lines_of_proofs_are_named_as_for_prove(tmp_path, monkeypatch):
     document = parse((tmp_path / "buildspec-proofs.yml").read_text(), "x")
     assert {each["env"]["variables"]["LINE"] for each in document["batch"]["build-graph"]} == supported
     assert call("pipeline", "--proofs", "--check").returncode == 0
-
-
-def test_a_batch_stays_within_its_limit_and_every_image_is_in_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trainwright.pipeline.pipeline.MOST", 6)
-    monkeypatch.setattr("trainwright.pipeline.batch.split.__defaults__", (6,))
-    done = call("pipeline", "--format", "batch", "--images", "pytorch-*-debian", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["files"] == [f"buildspec-batch-{number}.yml" for number in range(1, len(document["files"]) + 1)]
-    seen = []
-    for name in document["files"]:
-        graph = parse((tmp_path / name).read_text(), name)["batch"]  # what a job depends on is there
-        *nodes, last = graph["build-graph"]
-        assert len(nodes) + 1 <= 6
-        own = [node["identifier"] for node in nodes if "STAGES" not in node["env"]["variables"]]
-        assert last["depend-on"] == own, "each batch moves the tags of its images"
-        assert [identifier(name) for name in last["env"]["variables"]["LINES"].split(",")] == own
-        seen += own
-    assert sorted(seen) == sorted(identifier(image["name"]) for image in document["images"])
-    done = call("pipeline", "--images", "pytorch-*-debian", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "at most 6 jobs" in done.stderr
-    assert "--format batch" in done.stderr
-
-
-def test_the_shipped_catalog_fits_into_batches():
-    """96 of 100 once: five more lines would have been refused by AWS, and by nothing before it."""
-    images = choose("*", load_catalog(), Site())
-    shared = shared_groups(images, load_catalog())
-    parts = split(images, shared)
-    assert [image.name for some, _ in parts for image in some] == [image.name for image in images]
-    for some, theirs in parts:
-        assert len(some) + len(theirs) + 1 <= 100
-        names = {group.name for group in theirs}
-        assert all(group.parent is None or group.parent in names for group in theirs)

@@ -156,7 +156,7 @@ def test_an_input_mode_of_the_job_is_that_of_its_channels_in_s3(tmp_path):
     inputs = {"a": "s3://b/k", "b": {"s3_data": "s3://b/k", "input_mode": "File"}, "c": SYSTEM}
     made = read(tmp_path, {"input_mode": "FastFile", "inputs": inputs}).inputs
     assert made == {"a": {"s3_data": "s3://b/k", "input_mode": "FastFile"}, "b": inputs["b"], "c": SYSTEM}
-    with pytest.raises(RequestError, match="there are none"):
+    with pytest.raises(RequestError, match="no channels"):
         read(tmp_path, {"input_mode": "FastFile"})
     assert read(tmp_path, {"input_mode": "File"}) == Job()
 
