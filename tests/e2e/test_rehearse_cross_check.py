@@ -10,10 +10,12 @@ import json
 import re
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs
+from tests.support.small_wheel import NAME, wheel
 from trainwright.engine.engine import find_client
 
 SCRIPT = """
@@ -21,6 +23,13 @@ import json, os, sys
 seen = {name: value for name, value in os.environ.items() if name.startswith("SM_")}
 seen.update(argv=sys.argv, cwd=os.getcwd(), data=open(os.environ["SM_CHANNEL_TRAINING"] + "/data.txt").read())
 json.dump(seen, open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w"))
+"""
+FAILS = """
+import os
+import twprivate
+with open(os.environ["SM_OUTPUT_DATA_DIR"] + "/answer.txt", "w") as kept:
+    kept.write(str(twprivate.ANSWER))
+raise ValueError("bad learning rate: \u2603 émoji")
 """
 FIT = """
 import json, sys
@@ -36,7 +45,10 @@ estimator = PyTorch(
     hyperparameters=json.loads(hyperparameters),
     output_path="file://" + work + "/out",
 )
-estimator.fit({"training": "file://" + work + "/data"})
+try:
+    estimator.fit({"training": "file://" + work + "/data"})
+except RuntimeError as error:
+    print("fit:", error)
 """
 # Also what a shell, a command line or JSON could read in another way.
 HYPERPARAMETERS = json.dumps(
@@ -85,21 +97,27 @@ def sdk(tmp_path_factory: pytest.TempPathFactory) -> Sdk:
     return Sdk(interpreter_with(SDK2), programs(tmp_path_factory.mktemp("programs"), find_client().path), {})
 
 
+def in_local_mode(sdk: Sdk, docker: Any, image: str, script: str, folder: Path) -> str:
+    """Run a script of ``folder/src`` in the SDK's local mode; what its program said."""
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "train.py").write_text(script)
+    (folder / "data").mkdir()
+    (folder / "data" / "data.txt").write_text("numbers")
+    for name in ("root", "out"):
+        (folder / name).mkdir()
+    with nothing_left(docker, image):
+        return sdk.run(FIT, image, str(folder), HYPERPARAMETERS, folder=folder)
+
+
 def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, docker, sdk, tmp_path):
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "train.py").write_text(SCRIPT)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "data.txt").write_text("numbers")
-    for folder in ("root", "out"):
-        (tmp_path / folder).mkdir()
-    with nothing_left(docker, cpu_image):
-        sdk.run(FIT, cpu_image, str(tmp_path), HYPERPARAMETERS, folder=tmp_path)
-    theirs = seen(tmp_path / "out" / "model.tar.gz")
+    said = in_local_mode(sdk, docker, cpu_image, SCRIPT, tmp_path)
+    assert "fit:" not in said
+    theirs = json.loads(content(tmp_path / "out" / "model.tar.gz", "seen.json"))
 
     words = ["--hyperparameters", HYPERPARAMETERS, "--input", f"training={tmp_path / 'data'}"]
     done = rehearse(SCRIPT, *words)
     assert done.code == 0, done.err[-3000:]
-    ours = seen(Path(done.json["artifacts"]["model"]["path"]))
+    ours = json.loads(content(Path(done.json["artifacts"]["model"]["path"]), "seen.json"))
 
     assert {name: ours[name] for name in SAME} == {name: theirs[name] for name in SAME}
     # Every variable that the one has the other has, too; a hyperparameter would be missing here, or a channel.
@@ -108,8 +126,33 @@ def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, dock
     assert ours["SM_CURRENT_HOST"] == "algo-1"
 
 
-def seen(path: Path) -> dict:
+def test_a_script_with_requirements_fails_the_same_in_the_sdks_local_mode(program, cpu_image, docker, sdk, tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / NAME).write_bytes(wheel())
+    (source / "requirements.txt").write_text(f"--no-index\n./{NAME}\n")
+    said = in_local_mode(sdk, docker, cpu_image, FAILS, tmp_path)
+    assert "fit:" in said
+    theirs = tmp_path / "out" / "output.tar.gz"
+
+    words = ["--image", cpu_image, "--entry-point", "train.py", "--source-dir", str(source), "--json"]
+    words += ["--hyperparameters", HYPERPARAMETERS, "--input", f"training={tmp_path / 'data'}"]
+    done = program("rehearse", *words)
+    assert done.code == 9, done.err[-3000:]
+    report = json.loads(Path(done.json["report"]).read_text())
+    (host,) = report["hosts"]
+
+    failure = content(theirs, "failure")
+    assert "ValueError: bad learning rate: ☃ émoji" in failure
+    assert host["failure"] == failure
+    # The module of the requirement was there for both.
+    kept = content(Path(report["artifacts"]["output"]["path"]), "answer.txt")
+    assert kept == content(theirs, "data/answer.txt") == "42"
+
+
+def content(path: Path, name: str) -> str:
+    """The text of a file in an archive of a job's results."""
     with tarfile.open(path) as archive:
-        file = archive.extractfile("seen.json")
+        file = archive.extractfile(name)
         assert file is not None
-        return dict(json.load(file))
+        return file.read().decode()

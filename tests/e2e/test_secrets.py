@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import http.server
-import io
 import json
 import tarfile
 import threading
 import uuid
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support import builds
+from tests.support.small_wheel import NAME, wheel
 from trainwright.build.options import BuildOptions
 from trainwright.core.paths import state_dir
 from trainwright.engine.engine import connect
@@ -29,31 +27,11 @@ USER, PASSWORD = "builder", f"pw-{uuid.uuid4().hex}"
 TAG = "trainwright-test/secrets:1"
 
 
-def wheel() -> bytes:
-    """A wheel of one module, which only the index of this test has."""
-    files = {
-        "twprivate.py": "ANSWER = 42\n",
-        "twprivate-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: twprivate\nVersion: 1.0\n",
-        "twprivate-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    rows = []
-    for name, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        rows.append(f"{name},sha256={digest},{len(text)}")
-    files["twprivate-1.0.dist-info/RECORD"] = "\n".join([*rows, "twprivate-1.0.dist-info/RECORD,,"]) + "\n"
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return out.getvalue()
-
-
 @pytest.fixture
 def private_index() -> Iterator[str]:
     """A package index on loopback that wants a user and a password; gives its address with both."""
     content = wheel()
     expected = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-    name = "twprivate-1.0-py3-none-any.whl"
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,8 +41,8 @@ def private_index() -> Iterator[str]:
                 self.end_headers()
                 return
             pages = {
-                "/simple/twprivate/": f'<a href="/files/{name}">{name}</a>'.encode(),
-                f"/files/{name}": content,
+                "/simple/twprivate/": f'<a href="/files/{NAME}">{NAME}</a>'.encode(),
+                f"/files/{NAME}": content,
             }
             body = pages.get(self.path)
             self.send_response(404 if body is None else 200)
