@@ -1,6 +1,6 @@
 """One CUDA line in full, through the program: the main job of the README, with a compiler, on Debian 13.
 
-NCCL's plugin is compiled from a stand-in for its release (``tests/twin/shapes/ofi-release``), which no registry has.
+NCCL's plugin is compiled from a stand-in for its archive (``tests/twin/shapes/ofi-1.21``), which no registry has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.support import image_tests
 from tests.support.cuda_faults import COVERED, WHEELS, WHEELS_FAIL
 from tests.support.planted import failing, planted
-from tests.support.plugin_release import site_with_release
+from tests.support.plugin_release import with_standin
 from tests.support.skips import short_of
 from trainwright.engine.engine import connect
 
@@ -24,12 +24,7 @@ FREE_GB = 30
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    return site_with_release(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture(scope="module")
-def built(program, site):
+def built(program, tmp_path_factory):
     root = Path(connect(setup=False).data_root or "/")
     free = shutil.disk_usage(root if root.exists() else "/").free
     if short := short_of(FREE_GB, free, "a CUDA image with its cache"):
@@ -37,8 +32,8 @@ def built(program, site):
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
     line = ("--framework", "pytorch", "--cuda", "cu130", "--version", "2.13.0")
-    more = ("--with", "cuda-compiler", "--site", str(site), "--json", "--progress", "plain")
-    done = program("build", *line, *more)
+    more = ("--with", "cuda-compiler", "--json", "--progress", "plain")
+    done = program("build", *line, *with_standin(tmp_path_factory.mktemp("plugin")), *more)
     assert done.code == 0, done.err[-4000:]
     return done.json
 

@@ -27,7 +27,7 @@ from tests.doubles.codebuild_front import codebuild_service
 from tests.doubles.codebuild_service import BUCKET, really
 from tests.doubles.gitlab import run_pipeline
 from tests.support.documents import validated
-from tests.support.plugin_release import site_with_release
+from tests.support.plugin_release import with_standin
 from trainwright.catalog.catalog import load_catalog
 from trainwright.pipeline.gitlab import pipeline_file
 from trainwright.pipeline.images import choose
@@ -223,7 +223,7 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
         for job in images
         if job.variables.get("SHARED") == group["SHARED"]
     ]
-    more = ("--stages", group["STAGES"], "--site", str(site_with_release(tmp_path)))
+    more = ("--stages", group["STAGES"], *with_standin(tmp_path))
     program("build", *first, *more, "--progress", "none")
     done = program("build", *other, *more, "--json")
     assert done.code == 0, done.err[-2000:]

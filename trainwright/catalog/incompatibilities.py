@@ -28,10 +28,15 @@ CudaRange = Annotated[str, form(rf"^(cpu|{_RANGE}( ?, ?{_RANGE})*)$")]
 
 
 class Match(Record):
-    """A component that the image must have; if given, from this provider and in this range of versions."""
+    """A component that the image must have; if given, from one of these providers and in this range of versions."""
 
     version: Range | None = None
-    provider: str | None = None
+    provider: str | tuple[str, ...] | None = None
+
+    def by(self, provider: str | None) -> bool:
+        """Whether a provider is one of those that are meant."""
+        named = (self.provider,) if isinstance(self.provider, str) else self.provider
+        return named is None or provider in named
 
 
 class When(Record):
@@ -122,7 +127,7 @@ def applies(when: When, facts: Composition) -> frozenset[str] | None:
     # Names before ranges: most rules are decided without parsing a version.
     for name, match in when.components.items():
         there = facts.components.get(name)
-        if there is None or (match.provider is not None and match.provider != there.provider):
+        if there is None or not match.by(there.provider):
             return None
         needed |= there.added
     ranges = [(when.version, facts.version), (when.cuda, facts.cuda), (when.python, facts.python)]

@@ -67,7 +67,7 @@ def test_no_cuda_runtime_is_linked(host, plugin):
     # It is looked for when the plugin starts, so another copy than the framework's is never loaded.
     linked = host.check_output("ldd %s", plugin)
     assert "libcudart" not in linked
-    assert "libfabric.so.1 => /lib/" in linked or "libfabric.so.1 => /usr/lib/" in linked
+    assert "libfabric.so.1 => /opt/libfabric/lib/" in linked
 
 
 def test_no_test_programs_are_left(host):

@@ -26,7 +26,7 @@ SMDDP = {"smdistributed_dataparallel": None}
 JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "amazonlinux-2023"}
 TRIXIE = {"os": "debian-13"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
-ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("debian", "2.1.0")
+ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("source", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
 XFORMERS = {"xformers": ("wheel", "0.0.35")}
 NCCL = {"nccl": ("source", "2.29.7")}
@@ -150,7 +150,10 @@ def refused(of: Composition) -> set[str]:
         ("efa-installer-plugin", {**PLUGIN, "efa": ("debian", "1.17.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
         ("plugin-of-installer-s-libfabric", {**OWN, "efa": ("debian", "2.1.0")}, {**OWN, "efa": ("aws", "1.38.0")}),
         ("plugin-of-debian-s-libfabric", {**ON_DEBIAN, "efa": ("aws", "1.50.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
-        ("plugin-debian-12", {**ON_DEBIAN, "efa": ("debian", "1.17.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
+        ("plugin-without-gpu-memory", {**ON_DEBIAN, "efa": ("debian", "2.1.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
+        ("plugin-without-gpu-memory", {**ON_DEBIAN, "efa": ("debian", "1.17.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
+        ("efa-installer-plugin", {**PLUGIN, "efa": LIBFABRIC_2}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("plugin-of-installer-s-libfabric", {**OWN, "efa": LIBFABRIC_2}, {**OWN, "efa": ("aws", "1.38.0")}),
         ("plugin-1.21-nccl", {**ON_DEBIAN, "nccl": "2.16.5"}, {**ON_DEBIAN, "nccl": "2.17.1"}),
         ("plugin-1.21-nccl", {**ON_DEBIAN, "nccl": "2.16.5"}, {**OWN, "nccl": "2.16.5"}),
         (

@@ -22,7 +22,7 @@ CATALOG = load_catalog()
 UPSTREAM = read_yaml(Path(__file__).with_name("plugin_tags.yaml"))
 # Of EFA installer 1.51.0 by AWS's list of its changes; upstream had no tag of it on 2026-11-26.
 WITHOUT_TAG = {"1.22.0"}
-DEBIAN_13 = {"cu128": "2.9.1", "cu130": "2.13.0", "cu132": "2.15.0"}
+DEBIAN_13 = {"cu126": "2.7.1", "cu128": "2.9.1", "cu130": "2.13.0", "cu132": "2.15.0"}
 # The first headings of RELEASENOTES.md in the tag v1.1.3-aws.
 NOTES = """# AWS OFI NCCL Release notes
 
@@ -49,9 +49,9 @@ def test_a_version_is_expected_of_the_library_only_if_it_prints_one(version):
     assert expect["missing"] == "none"
 
 
-@pytest.mark.parametrize("version", OF_SOURCE)
-def test_the_archive_is_that_of_the_tag(version):
-    (source,) = PROVIDERS["source"].sources_for(version, BuildTarget("pytorch", "1.10.2", "11.3", "3.8")) or ()
+@pytest.mark.parametrize(("provider", "version"), [*(("source", each) for each in OF_SOURCE), ("debian", "1.21.1")])
+def test_the_archive_is_that_of_the_tag(provider, version):
+    (source,) = PROVIDERS[provider].sources_for(version, BuildTarget("pytorch", "1.10.2", "11.3", "3.8")) or ()
     assert f"/{UPSTREAM[version]['tag']}{'/' if '/releases/' in source.url else '.tar.gz'}" in source.url
 
 
@@ -153,13 +153,14 @@ def version_of(line) -> list[int]:
 def test_it_is_configured_as_upstream_s_checks_need_it():
     """m4/check_pkg_cuda.m4 of v1.21.1 looks into lib64, for libcudart.so or libcudart_static.a; check_pkg_libfabric.m4
     and check_pkg_hwloc.m4 put the include folder of a named place before the compiler's own, which breaks
-    ``#include_next`` if it is /usr/include."""
+    ``#include_next`` if it is /usr/include. m4/get_version.sh reads .release_version where there is no git."""
     plan = resolve(make_request(framework="pytorch"), CATALOG)
     (step,) = re.findall(r"RUN unpack aws-ofi-nccl.*?\n\n", render_dockerfile(plan, CATALOG), re.DOTALL)
     for option in ("--with-cuda=/usr/local/cuda", "--enable-cudart-dynamic", "--enable-platform-aws"):
         assert option in step
-    assert "--with-libfabric" not in step and "--with-hwloc" not in step
-    assert {"libfabric-dev", "libhwloc-dev"} <= set(plan.component("aws-ofi-nccl").system.build)
+    assert "--with-libfabric=/opt/libfabric" in step and "--with-hwloc" not in step
+    assert "echo 1.21.1 > .release_version" in step
+    assert "libhwloc-dev" in plan.component("aws-ofi-nccl").system.build
 
 
 WITH_PLUGIN = [
@@ -183,24 +184,30 @@ def test_a_wheel_of_which_it_needs_the_headers_is_in_the_image_if_another_compon
 REQUIREMENTS = {
     "cu12": {
         "cuda": "nvidia-cublas-cu12===12.8.4.1\nnvidia-cuda-runtime-cu12===12.8.90\nnvidia-cuda-nvrtc-cu12===12.8.93\n",
-        "aws-ofi-nccl": "nvidia-cuda-nvcc-cu12===12.8.93\n",
+        "efa": "nvidia-cuda-nvcc-cu12===12.8.93\nnvidia-nvml-dev-cu12===12.8.90\n",
     },
     "cu13": {
         "cuda": "cuda-toolkit===13.0.3.0\nnvidia-cuda-runtime===13.0.96\n",
-        "aws-ofi-nccl": "nvidia-cuda-crt===13.0.88\n",
+        "efa": "nvidia-cuda-crt===13.0.88\nnvidia-nvml-dev===13.0.87\n",
     },
     "cu13 with the compiler": {
         "cuda": "nvidia-cuda-runtime===13.0.96\n",
+        "efa": "nvidia-nvml-dev===13.0.87\n",
         "cuda-compiler": "nvidia-cuda-cccl===13.0.85\nnvidia-cuda-crt===13.0.88\nnvidia-cuda-nvcc===13.0.88\n",
     },
 }
 HEADERS = {
-    "cu12": {"nvidia-cuda-runtime-cu12===12.8.90", "nvidia-cuda-nvcc-cu12===12.8.93"},
-    "cu13": {"nvidia-cuda-runtime===13.0.96", "nvidia-cuda-crt===13.0.88"},
+    "cu12": {
+        "nvidia-cuda-runtime-cu12===12.8.90",
+        "nvidia-cuda-nvcc-cu12===12.8.93",
+        "nvidia-nvml-dev-cu12===12.8.90",
+    },
+    "cu13": {"nvidia-cuda-runtime===13.0.96", "nvidia-cuda-crt===13.0.88", "nvidia-nvml-dev===13.0.87"},
     "cu13 with the compiler": {
         "nvidia-cuda-runtime===13.0.96",
         "nvidia-cuda-crt===13.0.88",
         "nvidia-cuda-nvcc===13.0.88",
+        "nvidia-nvml-dev===13.0.87",
     },
 }
 
@@ -216,7 +223,7 @@ def test_headers_come_from_the_locked_wheels_of_whichever_component_has_them(tmp
     for path, text in {mnt / "uv": f'echo "$@" >> {tmp_path}/said', venv / "bin" / "python": "true"}.items():
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
-    script = (templates_dir() / "components" / "aws-ofi-nccl" / "cuda_headers.sh").read_text()
+    script = (templates_dir() / "components" / "efa" / "cuda_headers.sh").read_text()
     own = script.replace("/mnt", str(mnt)).replace("/opt/venv", str(venv))
     subprocess.run(["sh", "-c", own, "sh", "/usr/bin/python3"], check=True)
     assert set((mnt / "headers.txt").read_text().split()) == HEADERS[case]
@@ -232,7 +239,7 @@ def test_wheels_with_headers_are_mounted_from_the_component_that_has_them():
     plan = resolve(make_request(framework="pytorch", cuda="cu130", version="2.13.0", with_="cuda-compiler"), CATALOG)
     text = render_dockerfile(plan, CATALOG)
     (step,) = re.findall(r"RUN [^\n]*(?:\\\n[^\n]*)*cuda_headers\.sh /usr/bin/python3", text)
-    assert set(re.findall(r"source=requirements/([a-z-]+)\.txt", step)) == {"cuda", "cuda-compiler"}
+    assert set(re.findall(r"source=requirements/([a-z-]+)\.txt", step)) == {"cuda", "cuda-compiler", "efa"}
 
 
 # ---- the twin ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@
 
 #define PLUGIN extern "C" __attribute__((visibility("default")))
 
-static const char version[] = "NET/OFI Initializing aws-ofi-nccl @VERSION@";
+static const char version[] = "NET/OFI Initializing aws-ofi-nccl " VERSION;
 
 struct twin_net {
     const char *says;
