@@ -1,4 +1,4 @@
-"""A stand-in for the archive of aws-ofi-nccl, the one file of the CUDA lines on Debian 13 that no package registry has."""
+"""A stand-in for the archive of aws-ofi-nccl, the one file of CUDA lines on Debian 13 that no package registry has."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def test_tcp_provider_answers(within):
 
 
 def test_gpu_memory_is_known(within, plan):
-    # p4d, p5 and newer have GPUDirect, without which aws-ofi-nccl does not start there (its src/platform-aws.cpp). Variables
-    # of CUDA's memory exist only if libfabric is compiled for it (its src/hmem_cuda.c); Debian's package has none of them.
+    # aws-ofi-nccl does not start on p4d, p5 and newer without GPUDirect (its src/platform-aws.cpp). Variables of CUDA's
+    # memory exist only if libfabric is compiled for it (its src/hmem_cuda.c); Debian's package has none of them.
     if not any(c["name"] == "efa" and c["provider"] == "source" for c in plan["components"]):
         pytest.skip("not compiled for GPU memory here")
     assert "FI_HMEM_CUDA_USE_DMABUF" in within(60, "fi_info --env").stdout
