@@ -15,12 +15,14 @@ that it calls ``rest`` every word after ``--``. A field also has what help and c
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from trainwright.cli.program import answer, print_json
+from trainwright.core.paths import ARTIFACTS
 from trainwright.core.records import Field, Record, Words, parse_record
 
 W = TypeVar("W", bound=Words)
@@ -59,6 +61,18 @@ class SiteFlag(Words):
     )
 
 
+class ArtifactsFlag(Words):
+    """The flag of verbs whose inputs may be archives."""
+
+    heading: ClassVar[str] = "Where it comes from"
+
+    artifacts: str | None = Field(
+        default=None,
+        description="a folder or the address of a mirror that has the archives, instead of the site's artifact_mirror",
+        metavar="PLACE",
+    )
+
+
 class Verb(Generic[W]):
     """A function over a record, under the name that is typed; :mod:`trainwright.cli.tasks` makes invoke's task of it.
 
@@ -88,7 +102,10 @@ class Verb(Generic[W]):
         """
         # A killed job must undo what it began, like an interrupted one.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        self.function(parse_record(self.record, dict(said), "the command line"))
+        record = parse_record(self.record, dict(said), "the command line")
+        if place := getattr(record, "artifacts", None):
+            os.environ[ARTIFACTS] = place
+        self.function(record)
 
 
 def verb(function: Callable[[W], None]) -> Verb[W]:

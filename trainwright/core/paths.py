@@ -12,6 +12,7 @@ from pathlib import Path
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import claim
 
+ARTIFACTS = "TRAINWRIGHT_ARTIFACTS"  # the variable that names where archives are; --artifacts sets it for one run
 STATE_REMEDY = "Set TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE to writable folders."
 _PACKAGE = Path(__file__).resolve().parents[1]
 

@@ -18,7 +18,7 @@ from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl, form
 from trainwright.core.masking import masked, remember
-from trainwright.core.paths import home_dir, setting
+from trainwright.core.paths import ARTIFACTS, home_dir, setting
 from trainwright.core.records import MisfitError, Record, read_record
 from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
 from trainwright.site.pip_config import PIP_OPTIONS, pip_options
@@ -289,12 +289,25 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
         origins |= dict.fromkeys(own, path.name)
         for key, value in own.items():
             values[key] = values.get(key, {}) | value if isinstance(value, dict) else value
+    if place := setting(ARTIFACTS, environ):
+        own = _artifacts(place, cwd)
+        values |= own
+        origins |= dict.fromkeys(own, "--artifacts")
     try:
         return read_record(Site, values | {"origins": origins})
     except MisfitError as wrong:
         keys, what, remedy = _explain(wrong)
         where = origins.get(keys[0], "the site")
         raise RequestError(f"{where}: {'.'.join(keys)}: {what}", remedy=remedy) from None
+
+
+def _artifacts(place: str, cwd: Path) -> dict[str, Any]:
+    """The values of a site whose archives are in one place, a folder or an address (``--artifacts``)."""
+    own = {"artifact_folder": None, **sort_places({"artifact_mirror": place}, lambda _: "--artifacts")}
+    if own["artifact_folder"]:
+        own["artifact_folder"] = expanded(cwd, own["artifact_folder"])
+        check_place("artifact_folder", own["artifact_folder"], "--artifacts")
+    return own
 
 
 def _working_folder() -> Path:

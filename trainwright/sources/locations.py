@@ -65,7 +65,7 @@ def remedy(archive_file: str, sha256: str | None) -> str:
     """How to tell Trainwright where an archive is."""
     paths = " or ".join(on_mirror(archive_file, sha256))
     return (
-        "Put the file on a server or into a folder and set that in trainwright.toml (docs/site.md):\n"
+        "Put the file on a server or into a folder, and name that with --artifacts or in a site file (docs/site.md):\n"
         '    artifact_mirror = "https://mirror.example/archives"   # or a folder\n'
         f"Its path there is {paths}."
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from msgspec.structs import replace
 
 from trainwright.build.options import BuildOptions
-from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
+from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, say, use_catalog
 from trainwright.core.errors import Failure, ProofFailed, RequestError, SourceError
 from trainwright.core.layout import table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainwright.rehearse.documents import RehearsalDocument
 
 
-class ProveFlags(CatalogFlag, SiteFlag, JsonFlag):
+class ProveFlags(CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
     """The flags of ``prove``."""
 
     bare: ClassVar[str] = "lines"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag
+from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag
 from trainwright.cli.program import say, use_catalog
 from trainwright.core.errors import RequestError
 from trainwright.plan.words import RequestWords
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from trainwright.site.site import Site
 
 
-class RequestPlaces(RequestWords, CatalogFlag, SiteFlag):
+class RequestPlaces(RequestWords, CatalogFlag, SiteFlag, ArtifactsFlag):
     """A request, and where its data is."""
 
 
-class RequestFlags(RequestWords, CatalogFlag, SiteFlag, JsonFlag):
+class RequestFlags(RequestWords, CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
     """The flags of a verb that takes a request."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
+from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, say, use_catalog
 from trainwright.core.errors import EngineError, RequestError, SourceError
 from trainwright.core.layout import table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainwright.sources.survey import LineSources, SourcesDocument
 
 
-class SourcesFlags(CatalogFlag, SiteFlag, JsonFlag):
+class SourcesFlags(CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
     """The flags of ``sources``."""
 
     bare: ClassVar[str] = "lines"
