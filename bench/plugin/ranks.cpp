@@ -1,4 +1,4 @@
-// ranks PLUGIN: two processes that talk through NCCL's network interface of a plugin (version 8), as NCCL would, with host
+// ranks PLUGIN: two processes that talk through NCCL's network interface of a plugin (version 11), as NCCL would, with host
 // memory: an all-reduce, a broadcast and a large send, each compared with what it has to be.
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -14,32 +14,38 @@
 
 typedef void (*Logger)(int, unsigned long, const char *, int, const char *, ...);
 
-struct Properties {
+struct Properties {  // ncclNetProperties_v11_t; NCCL_NET_MAX_DEVS_PER_NIC is 4
     char *name, *path;
     uint64_t guid;
-    int pointers, global, speed, port;
+    int pointers, global, flush, speed, port;
     float latency;
-    int comms, receives, device_type, device_version;
+    int comms, receives, device_type, device_version, count, devices[4];
+    size_t most, most_collective;
+    int requests;
 };
 
-struct Net {  // ncclNet_v8_t
+struct Net {  // ncclNet_v11_t
     const char *name;
-    int (*init)(Logger);
+    int (*init)(void **, uint64_t, int *, Logger, void *);
     int (*devices)(int *);
     int (*properties)(int, Properties *);
-    int (*listen)(int, void *, void **);
-    int (*connect)(int, void *, void **, void **);
+    int (*listen)(void *, int, void *, void **);
+    int (*connect)(void *, int, void *, void **, void **);
     int (*accept)(void *, void **, void **);
     int (*reg)(void *, void *, size_t, int, void **);
     int (*reg_dmabuf)(void *, void *, size_t, int, uint64_t, int, void **);
     int (*dereg)(void *, void *);
-    int (*isend)(void *, void *, int, int, void *, void **);
-    int (*irecv)(void *, int, void **, int *, int *, void **, void **);
+    int (*isend)(void *, void *, size_t, int, void *, void *, void **);
+    int (*irecv)(void *, int, void **, size_t *, int *, void **, void **, void **);
     int (*iflush)(void *, int, void **, int *, void **, void **);
     int (*test)(void *, int *, int *);
     int (*close_send)(void *);
     int (*close_recv)(void *);
     int (*close_listen)(void *);
+    int (*device_mr)(void *, void *, void **);
+    int (*consumed)(void *, int, void *);
+    int (*virtual_device)(int *, void *);
+    int (*finalize)(void *);
 };
 
 static int rank;
@@ -66,12 +72,12 @@ struct Link {
 
     void move(const char *out, size_t sent, char *in, size_t taken) {
         void *out_handle = nullptr, *in_handle = nullptr, *sending = nullptr, *taking = nullptr;
-        int size = static_cast<int>(taken), tag = 7, done = 0;
-        void *data = in;
+        int size = 0, tag = 7, done = 0;
+        void *data = in, *none = nullptr;
         if (sent) need(net->reg(send, const_cast<char *>(out), sent, 1, &out_handle), "regMr of a send");
         if (taken) need(net->reg(receive, in, taken, 1, &in_handle), "regMr of a receive");
-        while (taken && !taking) need(net->irecv(receive, 1, &data, &size, &tag, &in_handle, &taking), "irecv");
-        while (sent && !sending) need(net->isend(send, const_cast<char *>(out), static_cast<int>(sent), tag, out_handle, &sending), "isend");
+        while (taken && !taking) need(net->irecv(receive, 1, &data, &taken, &tag, &in_handle, &none, &taking), "irecv");
+        while (sent && !sending) need(net->isend(send, const_cast<char *>(out), sent, tag, out_handle, nullptr, &sending), "isend");
         while (taking || sending) {
             if (taking && (need(net->test(taking, &done, &size), "test of a receive"), done)) taking = nullptr;
             if (sending && (need(net->test(sending, &done, nullptr), "test of a send"), done)) sending = nullptr;
@@ -97,22 +103,24 @@ int main(int count, char **words) {
     rank = child == 0;
     void *library = dlopen(words[1], RTLD_NOW);
     if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
-    Link link{static_cast<Net *>(dlsym(library, "ncclNetPlugin_v8"))};
+    Link link{static_cast<Net *>(dlsym(library, "ncclNetPlugin_v11"))};
     Net *net = link.net;
-    if (!net) return fprintf(stderr, "no ncclNetPlugin_v8\n"), 1;
+    if (!net) return fprintf(stderr, "no ncclNetPlugin_v11\n"), 1;
     int devices = 0;
-    need(net->init(log), "init");
+    void *context = nullptr;
+    int traffic_class = -1;  // ncclNetCommConfig_v11_t, undefined
+    need(net->init(&context, 1, &traffic_class, log, nullptr), "init");
     need(net->devices(&devices), "devices");
     Properties about{};
     need(net->properties(0, &about), "getProperties");
     if (rank == 0) printf("%s: %d devices, the first is %s, pointers %d\n", net->name, devices, about.name, about.pointers);
     char own[128] = {}, other[128] = {};
     void *listener = nullptr, *ignored = nullptr;
-    need(net->listen(0, own, &listener), "listen");
+    need(net->listen(context, 0, own, &listener), "listen");
     int to = rank ? up[1] : down[1], from = rank ? down[0] : up[0];
     if (write(to, own, sizeof own) != sizeof own || read(from, other, sizeof other) != sizeof other) return 1;
     while (!link.send || !link.receive) {
-        if (!link.send) need(net->connect(0, other, &link.send, &ignored), "connect");
+        if (!link.send) need(net->connect(context, 0, other, &link.send, &ignored), "connect");
         if (!link.receive) need(net->accept(listener, &link.receive, &ignored), "accept");
     }
     size_t numbers = 1 << 20;
@@ -137,6 +145,7 @@ int main(int count, char **words) {
     need(net->close_send(link.send), "closeSend");
     need(net->close_recv(link.receive), "closeRecv");
     need(net->close_listen(listener), "closeListen");
+    need(net->finalize(context), "finalize");
     if (rank) return 0;
     int status = 0;
     waitpid(child, &status, 0);
