@@ -321,10 +321,12 @@ def _read_rules(file: Path, known: set[str]) -> RuleBook:
     """The rules in a file, which name only frameworks and components that are known or foreseen."""
     book = parse_record(RuleBook, read_yaml(file), str(file))
     known |= {*book.foreseen}
-    for rule in book.rules:
-        for name in (rule.when.framework, *rule.when.components):
+    named = [(f"rule {rule.name}", (rule.when.framework, *rule.when.components)) for rule in book.rules]
+    named += [("wheels", (each.framework,)) for each in book.wheels]
+    for what, names in named:
+        for name in names:
             if name is not None and name not in known:
-                raise RequestError(f"{file}: rule {rule.name} names {name!r}. {did_you_mean(name, known)}")
+                raise RequestError(f"{file}: {what} names {name!r}. {did_you_mean(name, known)}")
     return book
 
 

@@ -71,12 +71,28 @@ class Incompatibility(Record):
             raise ValueError("a rule has either refuse or notice")
 
 
+class Wheels(Record):
+    """The CUDA that a framework's wheels from a provider are compiled for, in a range of its versions."""
+
+    framework: str
+    provider: str
+    version: Range
+    cuda: CudaRange
+    evidence: Evidence
+
+
 class RuleBook(Record):
     """``templates/rules.yaml``. ``foreseen`` lists frameworks and components in rules that have no line or folder
     yet; any other unknown name in a rule is an error."""
 
     foreseen: tuple[str, ...] = ()
+    wheels: tuple[Wheels, ...] = ()
     rules: tuple[Incompatibility, ...] = ()
+
+    def wheels_of(self, framework: str, provider: str, version: str) -> Wheels | None:
+        """What is known of a framework's wheels in a version."""
+        own = (each for each in self.wheels if (each.framework, each.provider) == (framework, provider))
+        return next((each for each in own if within(version, each.version)), None)
 
 
 class Fact(Struct, frozen=True):

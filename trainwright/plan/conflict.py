@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import ImageLine, Line, cuda_tag, version_key
+from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
 from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
@@ -146,7 +146,8 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     flag, _, value = word.partition(" ")
     if flag == "--without":
         return "the request leaves it out"
-    having = [draft for draft in drafts if keeps(word, draft)]
+    # What --allow-unproven would try is in no line.
+    having = [d for d in drafts if keeps(word, d) and (flag != "--version" or begins(d.line.version, value))]
     if not having:
         return f"no image line has it; {_what_there_is(flag, value, catalog, drafts)}"
     if len(having) > 3:
@@ -226,7 +227,7 @@ def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Att
         bold = request.replace(allow_unproven=True)
         if attempt(bold) is not None:
             return (
-                "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
+                "No image line has that version. Use one of the commands above, or add an image line beside "
                 f"{_nearest(request, drafts).file} (see CONTRIBUTING.md), or try it unproven: --allow-unproven"
             )
     folder = f"images/{request.framework}"

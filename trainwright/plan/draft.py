@@ -9,7 +9,7 @@ from msgspec import Struct
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import BuildTarget
 from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
-from trainwright.catalog.incompatibilities import Composition, Fact, broken
+from trainwright.catalog.incompatibilities import Composition, Fact, broken, within
 from trainwright.plan.destination import CLUSTER, settle
 from trainwright.plan.extend import extended, with_evidence
 from trainwright.plan.request import Request
@@ -66,7 +66,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     chosen |= brought
     unproven: list[str] = []
     version = line.version
-    if _is_newer(request, line):
+    if _may_try(request, catalog, line):
         version = str(request.version)
         unproven.append(f"{line.framework} {version}")
         chosen = {name: _follow(catalog, name, selection, line, version) for name, selection in chosen.items()}
@@ -187,12 +187,18 @@ def _in_lock(selection: Selection) -> bool:
     return any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
 
 
-def _is_newer(request: Request, line: ImageLine) -> bool:
-    """Whether the request asks for a version that may be tried based on this line."""
+def _may_try(request: Request, catalog: Catalog, line: ImageLine) -> bool:
+    """Whether the request asks for a version that may be tried based on this line, whose framework is a wheel: one for
+    the line's CUDA, or a newer one if that is not known."""
     if not request.allow_unproven or request.version is None or request.framework != line.framework:
         return False
-    wanted, has = version_key(request.version), version_key(line.version)
-    return wanted > has and not begins(line.version, request.version) and is_whole(request.version, line)
+    if begins(line.version, request.version) or not is_whole(request.version, line):
+        return False
+    main = line.components[line.main]
+    wheels = catalog.rules.wheels_of(line.framework, main.provider, request.version)
+    if wheels is not None and line.cuda != "cpu":
+        return within(line.cuda, wheels.cuda)
+    return _in_lock(main) and version_key(request.version) > version_key(line.version)
 
 
 def is_whole(version: str, line: ImageLine) -> bool:

@@ -63,6 +63,8 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
             tied = has and catalog.components[name].component.providers[has.provider].tied
             if tied:
                 facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
+        if flag == "--version" and request.allow_unproven:
+            facts = _wheels(value, catalog, draft)
         if flag == FOR:
             facts = frozenset(
                 {(f"{draft.line.base.image} is for SageMaker", "its toolkit and its entry point are in it")}
@@ -72,6 +74,17 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
         if flag == WITH_APT:
             facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
+
+
+def _wheels(version: str, catalog: Catalog, draft: Draft) -> frozenset[Reason]:
+    """Why a version is not tried on a line whose framework is a wheel of an index."""
+    line = draft.line
+    wheels = catalog.rules.wheels_of(line.framework, line.components[line.main].provider, version)
+    if wheels is None or line.cuda == "cpu":
+        return frozenset()
+    known = wheels.evidence
+    what = f"the package index's wheels of {line.framework} {wheels.version} are for CUDA {wheels.cuda.lstrip('=')}"
+    return frozenset({(what, f"{known.source}, {known.date}: {known.says}")})
 
 
 def _made_so(flag: str, value: str, draft: Draft) -> bool:

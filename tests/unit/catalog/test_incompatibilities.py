@@ -295,12 +295,26 @@ def test_a_malformed_rule_is_refused(change, told):
         parse_record(RuleBook, {"rules": [{**RULE, **change}]}, "rules.yaml")
 
 
-def test_a_rule_about_something_unknown_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("known", "wrong", "told"),
+    [
+        ("{openmpi: {version", "{openmpy: {version", "rule openmpi-5-toolkit names 'openmpy'.*openmpi"),
+        ("  - framework: pytorch", "  - framework: pytorhc", "wheels names 'pytorhc'.*pytorch"),
+    ],
+)
+def test_a_rule_about_something_unknown_is_refused(known, wrong, told, tmp_path):
     shutil.copytree(templates_dir(), tmp_path / "templates")
     path = tmp_path / "templates" / "rules.yaml"
-    path.write_text(path.read_text().replace("{openmpi: {version", "{openmpy: {version"))
-    with pytest.raises(RequestError, match="openmpi"):
+    path.write_text(path.read_text().replace(known, wrong))
+    with pytest.raises(RequestError, match=told):
         load_catalog(images_dir(), tmp_path / "templates")
+
+
+@pytest.mark.parametrize("entry", CATALOG.lines, ids=lambda entry: entry.line.cuda_tag)
+def test_no_shipped_line_contradicts_what_wheels_are_for(entry: Line):
+    line = entry.line
+    wheels = CATALOG.rules.wheels_of(line.framework, line.components[line.main].provider, line.version)
+    assert wheels is None or line.cuda == "cpu" or within(line.cuda, wheels.cuda)
 
 
 def test_a_tie_to_something_unknown_is_refused(tmp_path):

@@ -166,7 +166,7 @@ def test_what_a_container_may_hold_is_looked_for_and_not_claimed() -> None:
 def test_only_the_framework_has_the_evidence_of_its_line() -> None:
     plan = plan_of("cu126")
     assert {c.name: c.evidence for c in plan.components if c.evidence} == {"pytorch": PYTORCH["cu126"].line.evidence}
-    tried = plan_of("cu126", version="2.99.0", allow_unproven=True)
+    tried = plan_of("cu126", version="2.7.99", allow_unproven=True)
     assert not [component for component in tried.components if component.evidence]
 
 
@@ -234,7 +234,7 @@ def test_what_the_user_s_own_files_do_is_told(tmp_path: Path) -> None:
         ("unmaintained", {}, ["pytorch 2.7.1 is unmaintained: no fixes come from upstream"]),
         ("end-of-support", {}, ["pytorch 2.7.1 is end of support: no fixes come from upstream"]),
         # A version that the line does not list is tried.
-        ("unmaintained", {"version": "2.99.0", "allow_unproven": True}, []),
+        ("unmaintained", {"version": "2.7.99", "allow_unproven": True}, []),
     ],
 )
 def test_upstream_s_support_is_that_of_the_line_s_version(status: str, words: dict[str, Any], told: list[str]) -> None:

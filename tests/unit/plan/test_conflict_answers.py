@@ -29,7 +29,7 @@ CU113, CU126 = "--cuda cu113 --version 1.10.2", "--cuda cu126 --version 2.7.1"
 NEWER, OLDER = "--cuda cu124 --version 2.5.1", "--cuda cu124 --version 2.4.0"
 CPU = "--cuda cpu --version 2.13.0"
 UNPROVEN = (
-    "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
+    "No image line has that version. Use one of the commands above, or add an image line beside "
     "images/pytorch/cu126/line.yaml (see CONTRIBUTING.md), or try it unproven: --allow-unproven"
 )
 

@@ -115,16 +115,16 @@ def test_another_version_is_nearer_than_another_processor() -> None:
 @pytest.mark.parametrize(
     ("names", "words", "file"),
     [
-        (("cu124", "cu126", "cpu"), {"cuda": "cu124"}, "cu124"),
-        (("cu124", "cu126", "cpu"), {}, "cu126"),
-        (("cpu", "cu124", "cu126"), {}, "cu126"),
-        (("cpu",), {}, "cpu"),
+        (("cu124", "cu126", "cpu"), {"cuda": "cu124", "version": "2.6.9"}, "cu124"),
+        (("cu124", "cu126", "cpu"), {"version": "2.99.0"}, "cu126"),
+        (("cpu", "cu124", "cu126"), {"version": "2.99.0"}, "cu126"),
+        (("cpu",), {"version": "2.99.0"}, "cpu"),
     ],
 )
 def test_a_new_line_is_written_beside_that_of_its_cuda_or_the_newest(
     names: tuple[str, ...], words: dict[str, Any], file: str
 ) -> None:
-    conflict = conflict_of(catalog=catalog_of(*names), version="2.99.0", **words)
+    conflict = conflict_of(catalog=catalog_of(*names), **words)
     assert conflict.remedy is not None
     assert f"beside images/pytorch/{file}/line.yaml " in conflict.remedy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.conflicts import CATALOG, assert_offers_resolve, conflict_of, plan_of
+from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.lock import unproven, wheels
@@ -12,6 +13,8 @@ from trainwright.plan.draft import make_draft
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+
+WHOLE = load_catalog()
 
 
 def test_a_newer_version_is_refused_and_the_file_to_copy_named():
@@ -22,10 +25,40 @@ def test_a_newer_version_is_refused_and_the_file_to_copy_named():
     assert_offers_resolve(conflict)
 
 
-def test_an_older_version_is_not_offered_to_be_tried():
-    assert "--allow-unproven" not in conflict_of(version="2.5.0", cuda="cu124").remedy
+def test_an_older_version_for_another_cuda_is_not_offered_to_be_tried():
+    assert "--allow-unproven" not in conflict_of(version="2.4.0", cuda="cu124").remedy
     with pytest.raises(Conflict):
-        plan_of(version="2.5.0", cuda="cu124", allow_unproven=True)
+        plan_of(version="2.4.0", cuda="cu124", allow_unproven=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda"),
+    [("2.5.0", "12.4"), ("2.8.0", "12.8"), ("2.11.0", "13.0"), ("2.12.1", "13.0"), ("2.14.1", "13.0"),
+     ("2.15.1", "13.2")],
+)  # fmt: skip
+def test_a_version_is_tried_on_the_line_of_its_wheel_s_cuda(version, cuda):
+    """What torch's wheel asks for (cuda-toolkit, nvidia-cuda-runtime-cu12), resolved with uv 0.13.8 on 2026-11-27;
+    2.15.1 is as 2.15.0."""
+    plan = plan_of(version=version, allow_unproven=True)
+    assert (plan.unproven, plan.cuda) == ((f"pytorch {version}",), cuda)
+
+
+@pytest.mark.parametrize(("cuda", "version"), [("cu126", "2.11.0"), ("cu128", "2.12.1"), ("cu130", "2.15.1")])
+def test_a_version_is_refused_with_another_cuda_and_the_reason_told(cuda, version):
+    conflict = conflict_of(version=version, cuda=cuda, allow_unproven=True)
+    of_cuda, of_version, wheels = conflict.details["rows"][-3:]
+    assert (of_cuda["constraint"], of_version["constraint"]) == (f"--cuda {cuda}", f"--version {version}")
+    assert of_version["evidence"].startswith("no image line has it; lines have ")
+    assert wheels["constraint"].startswith("the package index's wheels of pytorch >=2.1")
+    assert "nvidia-cuda-runtime 13." in wheels["evidence"]
+    assert_offers_resolve(conflict)
+
+
+@pytest.mark.parametrize(("cuda", "version"), [("cu126", "2.16.0"), ("cu130", "2.10.1")])
+def test_a_framework_that_no_index_has_as_a_wheel_is_not_tried(cuda, version):
+    """AWS's own builds and those of PyTorch's index are archives with addresses: no lock gives another version."""
+    with pytest.raises(Conflict):
+        plan_of(catalog=WHOLE, base="nvidia", cuda=cuda, version=version, allow_unproven=True)
 
 
 def test_an_unproven_plan_says_so_and_locks_nothing():
