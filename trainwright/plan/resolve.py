@@ -133,16 +133,16 @@ def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
 
 
 def _worth(draft: Draft) -> tuple[Any, ...]:
-    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer components
-    that differ from their line, newer versions; then the preferred line, a base made from packages, the latest line."""
+    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, newer versions;
+    then versions as the line has them, the preferred line, a base made from packages, the latest line."""
     line = draft.line
     return (
         not draft.unproven,
         line.released,
         line.cuda != "cpu",
-        -len(pinned(draft)),
         version_key(line.cuda),
         version_key(line.version),
+        not pinned(draft),
         line.preferred,
         line.base.kind == "debian",
         max(each.date for each in line.evidence),
@@ -251,11 +251,15 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     """A notice that the request, which has a CUDA version but no framework version, would match others as well."""
     if request.version is not None or request.cuda is None:
         return []
-    versions = {each.version for each in _fitting(request, catalog) if each.line.released} - {draft.version}
+    fitting = [each for each in _fitting(request, catalog) if each.line.released]
+    versions = {each.version for each in fitting} - {draft.version}
     if not versions:
         return []
+    alike = (each.version for each in fitting if each.line.cuda == draft.line.cuda)
+    newest = not any(version_key(version) > version_key(draft.version) for version in alike)
+    how = "is the newest" if newest else "was chosen"
     named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
-    return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
+    return [f"{draft.line.framework} {draft.version} {how} for {draft.line.cuda_tag}; --version takes {named}"]
 
 
 def _two_ways(request: Request, catalog: Catalog, draft: Draft) -> list[str]:

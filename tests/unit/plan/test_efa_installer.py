@@ -28,7 +28,7 @@ def parts(plan: Plan) -> dict[str, tuple[str, str]]:
     ("line", "base", "newest"),
     [
         ("pytorch:cu113-debian", "debian-11", "1.50.0"),
-        ("pytorch:cu126-debian", "debian-12", "1.51.0"),
+        ("pytorch:cu126-py311-debian", "debian-12", "1.51.0"),
         ("pytorch:cu132", "debian-13", "1.51.0"),
     ],
 )
@@ -37,6 +37,20 @@ def test_the_newest_installer_with_packages_for_the_release(line, base, newest):
     assert plan.base.os == base
     assert parts(plan)["efa"] == (newest, "aws")
     assert "libfabric1" not in {package for c in plan.components for package in c.system.run}
+
+
+@pytest.mark.parametrize(
+    ("line", "taken"),
+    [
+        ("pytorch", "pytorch:cu132"),
+        ("pytorch:debian", "pytorch:cu132"),
+        ("pytorch:cu126", "pytorch:2.7.1-cu126"),
+        ("pytorch:cu124", "pytorch:2.6.0-cu124"),
+        ("pytorch:cu130", "pytorch:2.13.0-cu133-nvidia"),  # as new as that of Debian, and it has the installer
+    ],
+)
+def test_the_newest_line_takes_the_installer(line, taken):
+    assert plan_of(line, "efa=aws").id == plan_of(taken, "efa=aws").id
 
 
 # 1.51.0: "Upgrade to Amazon OFI NCCL Plugin 1.22.0"; 1.46.0: "Add libnccl-ofi on RHEL 9, Rocky Linux 9, and Debian 13".
