@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Line
+from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.standing import NEVER, Proven, Standing
 from trainwright.core.data_files import parse_json, read_state, read_text
 from trainwright.core.errors import Failure, RequestError
@@ -113,11 +114,13 @@ def _judged(path: Path, entry: Line, catalog: Catalog) -> Standing:
 
 
 def _same_line(proof: Any, plan: Plan) -> bool:
-    """Whether a proof, as it was read, is of the line that a plan follows from, whatever the plan was then."""
+    """Whether a proof, as it was read, is of the line that a plan follows from, whatever the plan was then; lines are
+    proven on linux/amd64."""
     base = proof.get("base") if isinstance(proof, dict) else None
     same = ("cuda", "flavour", "framework", "python", "version")
     return (
-        isinstance(base, dict)
+        plan.platform == AMD64
+        and isinstance(base, dict)
         and base.get("os") == plan.base.os
         and all(proof.get(key) == getattr(plan, key) for key in same)
     )

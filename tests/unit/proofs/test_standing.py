@@ -66,6 +66,14 @@ def test_a_plan_that_is_no_line_s_is_not_proven_by_that_line():
     assert of_plan(other) == NEVER
 
 
+def test_a_plan_for_another_processor_is_not_stale():
+    """No proof is of an image for linux/arm64, so none is stale (docs/images.md: "Unproven")."""
+    save(proof_of("pytorch/cu130").replace(plan=OTHER))
+    for platform, state in (("linux/amd64", "stale"), ("linux/arm64", "never")):
+        plan = resolve(make_request(request="pytorch:cu130", platform=platform), open_catalog())
+        assert of_plan(plan).state == state
+
+
 def test_what_was_found_is_kept_until_a_file_changes(monkeypatch, folder):
     path = save(proof_of())
     catalog = open_catalog()
