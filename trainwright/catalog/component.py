@@ -274,20 +274,21 @@ class Provider(Record):
 
 
 class Notice(Record):
-    """Something a user should know about a component; omitted if a component of ``unless`` is chosen as well.
+    """Something a user should know about a component; omitted if a component of ``unless`` is chosen as well, or one of
+    ``when`` is not.
 
     ``versions``: of the component that it is about; all without it.
     """
 
     says: Prose
+    when: tuple[Name, ...] = ()
     unless: tuple[Name, ...] = ()
     versions: Range | None = None
 
     def applies(self, version: str, others: Collection[str]) -> bool:
         """Whether it is about a version of its component in an image with these other components."""
-        return not set(self.unless) & set(others) and (
-            not self.versions or not version or within(version, self.versions)
-        )
+        fits = set(self.when) <= set(others) and not set(self.unless) & set(others)
+        return fits and (not self.versions or not version or within(version, self.versions))
 
 
 class Component(Record):

@@ -60,6 +60,7 @@ notices:
 - {says: it says hello}
 - {says: metis is missing, unless: [metis]}
 - {says: it is old, versions: <2}
+- {says: it is on GPUs, when: [cuda, python]}
 """
 
 
@@ -110,6 +111,12 @@ def test_everything_of_a_provider_is_filled_in_for_the_line(hello: ComponentFold
         "metis is missing",
     ]
     assert not [notice for notice in plan.notices if "not checked" in notice]
+
+
+def test_a_notice_for_an_image_with_other_components_needs_all_of_them(hello: ComponentFolder) -> None:
+    """CPU images have Python and no CUDA."""
+    said = {name: "it is on GPUs" in plan_of(with_hello(PYTORCH[name]), hello).notices for name in ("cu126", "cpu")}
+    assert said == {"cu126": True, "cpu": False}
 
 
 def test_packages_are_those_of_the_distribution(hello: ComponentFolder) -> None:
