@@ -156,7 +156,7 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
             return counted
         return f"{counted}, none of them made from packages; {packaged_pythons(draft.line for draft in drafts)}"
     lacking = [o for o in others if not any(keeps(o, draft) for draft in having)]
-    files = (f"{draft.file} ({', '.join([_own(o, draft) for o in lacking])})" for draft in having)
+    files = (f"{draft.file} ({', '.join([own_of(o, draft) for o in lacking])})" for draft in having)
     return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
 
 
@@ -191,7 +191,7 @@ def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft])
             return "; ".join(known)
         held = [d.line.components.get(name) or d.line.options.get(name) for d in drafts]
         return f"their locks hold {', '.join(dict.fromkeys(has.version for has in held if has))}"
-    own = {_own(f"{flag} {value}", d) for d in drafts}
+    own = {own_of(f"{flag} {value}", d) for d in drafts}
     return f"lines have {', '.join(sorted(own, key=_in_order))}"
 
 
@@ -201,7 +201,7 @@ def _in_order(text: str) -> tuple[bool, str, list[int]]:
     return not numbers, name, [int(number) for number in numbers if number.isdigit()]
 
 
-def _own(word: str, draft: Draft) -> str:
+def own_of(word: str, draft: Draft) -> str:
     """What a line has in place of a word of the request."""
     flag, _, value = word.partition(" ")
     line = draft.line

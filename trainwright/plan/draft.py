@@ -273,10 +273,12 @@ def facts_of(request: Request, draft: Draft) -> Composition:
             words = frozenset({f"--set {name}={pins[name]}"} if name in pins else ())
             components[name] = Fact(pins.get(name), words, added=frozenset({f"--with {name}"}))
     cuda = None if request.cuda is None else cuda_tag(request.cuda)
+    # A line may go by the CUDA of AWS's tag as well.
+    other_cuda = None if cuda is None or line.goes_by_cuda(cuda) else request.cuda
     return Composition(
         framework=Fact(line.framework),
         version=_asked(f"--version {request.version}", request.version, line.version),
-        cuda=_asked(f"--cuda {cuda}", request.cuda, line.cuda),
+        cuda=_asked(f"--cuda {cuda}", other_cuda, line.cuda),
         python=_asked(f"--python {request.python}", request.python, line.python),
         os=Fact(line.base.os),
         components=components,

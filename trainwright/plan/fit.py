@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import BASE, begins, cuda_tag
+from trainwright.catalog.incompatibilities import Fact, Incompatibility
 from trainwright.catalog.platforms import AMD64
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, facts_of, same_version
@@ -74,6 +76,18 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
         if flag == WITH_APT:
             facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
+
+
+def rules_against(name: str, catalog: Catalog, draft: Draft) -> list[Incompatibility]:
+    """The rules that refuse a component, which a draft need not have, beside what is in its line."""
+    bare = facts_of(Request(framework=draft.line.framework), draft)
+    found = []
+    for rule in catalog.rules.rules:
+        if rule.refuse and [*rule.when.components] == [name]:
+            component = Fact(None, provider=rule.when.components[name].provider)
+            facts = replace(bare, components={name: component})
+            found += [rule] if incompatibilities.applies(rule.when, facts) is not None else []
+    return found
 
 
 def _wheels(version: str, catalog: Catalog, draft: Draft) -> frozenset[Reason]:

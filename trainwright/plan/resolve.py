@@ -15,11 +15,11 @@ from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
-from trainwright.plan.conflict import conflict, offers, packaged_pythons
-from trainwright.plan.differences import pinned
+from trainwright.plan.conflict import conflict, offers, own_of, packaged_pythons
+from trainwright.plan.differences import pinned, provided
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
-from trainwright.plan.fit import objections
+from trainwright.plan.fit import keeps, objections, rules_against, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
 
@@ -62,6 +62,7 @@ def resolve(
             *_two_ways(asked, catalog, found),
             *_others(asked, catalog, found),
             *_elsewhere(asked, catalog, found),
+            *_given_up(asked, catalog, found),
         ]
         return make_plan(asked, catalog, found, lock, image=base(found.line), notices=others)
 
@@ -133,16 +134,18 @@ def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
 
 
 def _worth(draft: Draft) -> tuple[Any, ...]:
-    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, newer versions;
-    then versions as the line has them, the preferred line, a base made from packages, the latest line."""
-    line = draft.line
+    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer versions that
+    differ from the line's (those that come with another provider do not count), newer versions; then nothing that
+    differs, the preferred line, a base made from packages, the latest line."""
+    line, moved = draft.line, pinned(draft)
     return (
         not draft.unproven,
         line.released,
         line.cuda != "cpu",
+        -len(moved.keys() - provided(draft).keys()),
         version_key(line.cuda),
         version_key(line.version),
-        not pinned(draft),
+        not moved,
         line.preferred,
         line.base.kind == "debian",
         max(each.date for each in line.evidence),
@@ -288,3 +291,26 @@ def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         return []
     words = packaged_pythons(each.line for each in catalog.lines_of(request.framework))
     return [f"Python {request.python} comes with {image}; {words}"]
+
+
+def _given_up(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
+    """A notice that the request would get another version or CUDA without its --python, --with, --without and --set,
+    and why the line that has them does not do."""
+    bare = request.replace(python=None, with_=(), without=(), set_=())
+    try:
+        best = None if bare == request else _find(bare, catalog)
+    except RequestError:  # a line is only right without what the request leaves out
+        return []
+    if best is None or (best.line.version, best.line.cuda) == (draft.line.version, draft.line.cuda):
+        return []
+    wanted = make_draft(request, catalog, best.entry)
+    found = list(objections(request, catalog, wanted))
+    words = [word for word in words_of(request) if any(word in each.words for each in found)]
+    why = [f"{best.file} has {own_of(word, wanted)}" for word in words if not keeps(word, wanted)]
+    why += sorted({constraint for each in found for constraint, _ in each.facts})
+    added = (name for name in request.with_ if f"--with {name}" in words)
+    rules = [rule for name in added for rule in rules_against(name, catalog, best)][:1]
+    why = [each for each in why if each not in {rule.refuse for rule in rules}]
+    why += [f"{rule.refuse}: {rule.why}" for rule in rules]
+    what = f"{best.line.framework} {best.version} with {best.line.cuda_tag}"
+    return [f"{what} was given up for {', '.join(words)}: {'; '.join(why)}"] if words else []

@@ -28,6 +28,7 @@ TRIXIE = {"os": "debian-13"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
 ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("source", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
+AUDIO = {"torchaudio": ("wheel", "2.11.0")}
 XFORMERS = {"xformers": ("wheel", "0.0.35")}
 NCCL = {"nccl": ("source", "2.29.7")}
 TE_220, FLASH = {"transformer_engine": "2.20.2"}, {"flash_attn": "2.8.3.post2"}
@@ -110,6 +111,7 @@ def refused(of: Composition) -> set[str]:
         ("horovod-torch", {"version": "2.1.0", "horovod": None}, {"version": "2.0.1", "horovod": None}),
         ("apex-torch", {"version": "2.1.0", "apex": None}, {"version": "2.0.1", "apex": None}),
         ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
+        ("torchaudio-cuda", {**AUDIO, "cuda": "13.2"}, {**AUDIO, "cuda": "13.0"}),
         ("nccl-source-cuda-wheel", {**NCCL, "cuda_": ("wheel", "13.0")}, {**NCCL, "cuda_": ("nvidia", "13.0")}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {**TE_220, "version": "2.10.0"}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {"transformer_engine": "2.19.0"}),

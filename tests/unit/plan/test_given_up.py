@@ -1,0 +1,63 @@
+"""A plan says which newer line its words gave up, and why; what is expected was read in the files of the lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+CATALOG = load_catalog()
+CU132 = "images/pytorch/cu132/line.yaml"
+# The last sentence of torchaudio's error: "PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0."
+TORCHAUDIO = (
+    "the wheel of torchaudio with CUDA 13.2 or newer: the newest of the package index is compiled for CUDA 13.0, and "
+    "its import fails beside a PyTorch for another CUDA"
+)
+
+
+def given_up(**words: Any) -> list[str]:
+    plan = resolve(make_request(**{"framework": "pytorch", **words}), CATALOG)
+    return [notice for notice in plan.notices if " was given up for " in notice]
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "why"),
+    [
+        ({"with_": "torchaudio"}, "--with torchaudio", f"{CU132} has no torchaudio; {TORCHAUDIO}"),
+        ({"python": "3.12"}, "--python 3.12", f"{CU132} has Python 3.13"),
+        ({"set_": ["openmpi=4.1.4"]}, "--set openmpi=4.1.4", f"{CU132} has openmpi 4.1.8"),
+        ({"without": "efa"}, "--without efa", "aws-ofi-nccl requires efa; openmpi requires efa"),
+        (
+            {"python": "3.11", "with_": "compiler,torchaudio"},
+            "--python 3.11, --with torchaudio",
+            f"{CU132} has Python 3.13; {CU132} has no torchaudio; {TORCHAUDIO}",
+        ),
+    ],
+)
+def test_the_newest_line_and_the_words_that_it_cannot_have(words: dict[str, Any], flags: str, why: str) -> None:
+    assert given_up(**words) == [f"pytorch 2.15.0 with cu132 was given up for {flags}: {why}"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"with_": "deepspeed"},  # that line has it
+        {"cuda": "cu130", "with_": "torchaudio"},  # the newest for CUDA 13.0 has it
+        {"python": "3.13"},
+        {"cuda": "cpu", "python": "3.13"},  # another line of the same versions
+    ],
+)
+def test_nothing_is_given_up(words: dict[str, Any]) -> None:
+    assert given_up(**words) == []
+
+
+def test_a_line_by_the_cuda_of_its_tag_is_judged_by_its_own() -> None:
+    """AWS tags its image of 2.13.0 cu133; its torchaudio and PyTorch are for CUDA 13.0."""
+    words = {"version": "2.13.0", "base": "nvidia"}
+    plans = [resolve(make_request(framework="pytorch", cuda=cuda, **words), CATALOG) for cuda in ("cu133", "cu130")]
+    assert plans[0].id == plans[1].id
