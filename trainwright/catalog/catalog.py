@@ -122,8 +122,12 @@ class Catalog:
             RequestError: no such component; ``where`` says what named it.
         """
         if name not in self.components:
-            givers = [n for n, folder in self.components.items() if name in folder.component.provides]
-            hint = f"{' and '.join(givers)} provides {name}." if givers else did_you_mean(name, self.components)
+            if givers := [n for n, folder in self.components.items() if name in folder.component.provides]:
+                hint = f"{' and '.join(givers)} provides {name}."
+            elif installing := self._installing(name):
+                hint = f"{name} is a package of {', '.join(installing)}."
+            else:
+                hint = did_you_mean(name, self.components)
             # A name that is not a component may be a package: deepspeed, ffmpeg.
             other = " --with-requirements FILE adds Python packages, --with-apt NAME those of the distribution."
             raise RequestError(
@@ -131,6 +135,11 @@ class Catalog:
                 remedy=f"./invoke list --components shows every component.{other if where == '--with' else ''}",
             )
         return self.components[name]
+
+    def _installing(self, package: str) -> list[str]:
+        """The components that install a Python package in some image line."""
+        chosen = (each for entry in self.lines for each in (entry.line.components | entry.line.options).items())
+        return sorted({name for name, has in chosen if package in {each.partition("==")[0] for each in has.packages}})
 
     def from_packages(self, entry: Line) -> bool:
         """Whether an image line needs nothing but package registries: a Debian base and no archives."""

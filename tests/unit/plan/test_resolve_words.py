@@ -29,6 +29,11 @@ def plan_of(*names: str, **words: Any) -> Plan:
     ("words", "message", "remedy"),
     [
         ({"with_": "metiss"}, "--with: no component 'metiss'. Did you mean metis", "list --components"),
+        # Packages of huggingface in images/pytorch/cu126/line.yaml, and of no component's name.
+        ({"with_": "accelerate"}, "--with: no component 'accelerate'. accelerate is a package of huggingface.", ""),
+        ({"with_": "datasets"}, "--with: no component 'datasets'. datasets is a package of huggingface.", ""),
+        ({"with_": "transformers"},
+         "--with: no component 'transformers'. transformers is a package of huggingface.", ""),
         ({"without": "metiss"}, "--without: no component 'metiss'. Did you mean metis", "list --components"),
         ({"set_": ["metiss=1"]}, "--set: no component 'metiss'. Did you mean metis", "list --components"),
         # A rule foresees the name, but nothing can be left out that does not exist.
