@@ -12,7 +12,7 @@ from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, make_draft
-from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, words_of
+from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, rules_against, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
@@ -85,7 +85,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
     if open_ is None:
         facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
-    rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
+    rows = [(word, _evidence(word, words, catalog, own, _beside(word, request, own))) for word in words] + facts
     added = [word.partition(" ")[2] for word in words if _unlisted(word, catalog, own)]
     message = f"no image line for {request.flags()}"
     if open_ is not None:
@@ -110,7 +110,9 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
 def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Reason]:
     """The facts beyond single lines that keep a word apart from all lines with the others: why there is no line."""
     facts: list[Reason] = []
-    for word in words if len(words) > 1 else ():
+    # Of three words each two have a line, so no rule keeps one of them apart.
+    asked = [word for word in words if not word.startswith("--framework ")]
+    for word in words if len(words) > 1 and len(asked) < 3 else ():
         others = [other for other in words if other != word]
         near = [(draft, objections) for draft, objections in found if all(keeps(other, draft) for other in others)]
         having = [objections for draft, objections in near if draft.line.released or not _released(near)]
@@ -141,15 +143,21 @@ def packaged_pythons(lines: Iterable[ImageLine]) -> str:
     return f"image lines that are made from packages have {named}" if own else "no image line is made from packages"
 
 
-def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft]) -> str:
-    """What the image lines have for a word of the request."""
+def _beside(word: str, request: Request, drafts: list[Draft]) -> list[Draft]:
+    """The drafts that keep all other words of the request; all of them if none does."""
+    others = [other for other in words_of(request) if other != word]
+    return [draft for draft in drafts if all(keeps(other, draft) for other in others)] or drafts
+
+
+def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft], near: list[Draft]) -> str:
+    """What the image lines have for a word of the request; those ``near`` it would have all others."""
     flag, _, value = word.partition(" ")
     if flag == "--without":
         return "the request leaves it out"
     # What --allow-unproven would try is in no line.
     having = [d for d in drafts if keeps(word, d) and (flag != "--version" or begins(d.line.version, value))]
     if not having:
-        return f"no image line has it; {_what_there_is(flag, value, catalog, drafts)}"
+        return f"no image line has it; {_what_there_is(flag, value, catalog, drafts, near)}"
     if len(having) > 3:
         counted = f"{len(having)} image lines have it"
         if flag != "--python" or any(draft.line.base.image is None for draft in having):
@@ -168,16 +176,15 @@ def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
 
 def _refusals_of(name: str, catalog: Catalog, drafts: list[Draft]) -> Iterator[str]:
     """The rules by which a component that no line has would be refused in some of these drafts."""
-    frameworks = {draft.line.framework for draft in drafts}
-    for rule in catalog.rules.rules:
-        if rule.refuse and rule.when.framework in frameworks and [*rule.when.components] == [name]:
+    for draft in drafts:
+        for rule in rules_against(name, catalog, draft):
             yield f"{rule.refuse}: {rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
 
 
-def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft]) -> str:
+def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft], near: list[Draft]) -> str:
     name = value.partition("=")[0]
     if flag in ("--with", "--set") and name not in catalog.components:
-        return next(_refusals_of(name, catalog, drafts), f"templates/components has no {name} yet")
+        return next(_refusals_of(name, catalog, near), f"templates/components has no {name} yet")
     if flag == "--with":
         return f"templates/components/{name} exists: {unlisted.providers(catalog, name)}"
     if flag == "--set":

@@ -114,8 +114,11 @@ def _no_wheels(draft: Draft) -> Reason:
     line = draft.line
     if line.base.kind != "debian":
         return f"{line.base.os} is made for linux/amd64", "no line of its kind was resolved for another processor"
+    what = f"{line.main} {line.version} with {line.cuda_tag} has no lock for linux/arm64"
+    if line.main != "pytorch":
+        return what, f"no line of {line.main} was resolved for another processor"
     return (
-        f"{line.main} {line.version} with {line.cuda_tag} has no lock for linux/arm64",
+        what,
         "the package index, 2026-11-25: its wheels for aarch64 have CUDA in torch 2.13.0 (427 MB) and 2.15.0 (484 MB), "
         "not in 2.7.1 (99 MB) and 2.9.1 (104 MB); other lines were not resolved",
     )

@@ -109,6 +109,11 @@ def refused(of: Composition) -> set[str]:
         ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
         ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
         ("horovod-torch", {"version": "2.1.0", "horovod": None}, {"version": "2.0.1", "horovod": None}),
+        (
+            "horovod-tensorflow",
+            {**TF, "version": "2.16.1", "horovod": None},
+            {**TF, "version": "2.15.1", "horovod": None},
+        ),
         ("apex-torch", {"version": "2.1.0", "apex": None}, {"version": "2.0.1", "apex": None}),
         ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
         ("torchaudio-cuda", {**AUDIO, "cuda": "13.2"}, {**AUDIO, "cuda": "13.0"}),

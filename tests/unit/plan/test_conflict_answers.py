@@ -164,9 +164,33 @@ def test_a_tied_pin_is_explained_and_the_nearest_known_version_offered() -> None
 
 def test_what_a_rule_refuses_is_the_answer_to_a_component_that_no_line_has() -> None:
     """``apex`` is foreseen by the rules alone: templates/rules.yaml."""
-    conflict = conflict_of(with_="apex", cuda="cu113", without="bitsandbytes", catalog=WHOLE)
+    conflict = conflict_of(with_="apex", cuda="cu130", without="bitsandbytes", catalog=WHOLE)
     rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
     assert rows["--with apex"].startswith("no image line has it; NVIDIA's apex with PyTorch 2.1 or newer: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"with_": "apex", "cuda": "cu113"}, "templates/components has no apex yet"),  # PyTorch 1.12 at most
+        ({"with_": "horovod", "version": "2.0"}, "templates/components has no horovod yet"),
+        ({"with_": "horovod", "version": "2.13"}, "Horovod with PyTorch 2.1 or newer: "),
+    ],
+)
+def test_a_rule_answers_for_a_component_where_it_holds_for_the_other_words(words: dict[str, str], told: str) -> None:
+    rows = {row["constraint"]: row["evidence"] for row in conflict_of(catalog=WHOLE, **words).details["rows"]}
+    assert rows[f"--with {words['with_']}"].startswith(f"no image line has it; {told}")
+
+
+def test_a_rule_that_no_word_is_about_is_no_reason() -> None:
+    """torchaudio with CUDA 11.3 is in lines on NVIDIA's image, so nothing that is about PyTorch 2 keeps them apart."""
+    conflict = conflict_of(cuda="cu113", base="debian", with_="torchaudio", catalog=WHOLE)
+    rows = [row["constraint"] for row in conflict.details["rows"]]
+    assert [row for row in rows if not row.startswith("--framework")] == [
+        "--cuda cu113",
+        "--base debian",
+        "--with torchaudio",
+    ]
 
 
 def test_a_rule_between_two_words_is_among_the_reasons() -> None:

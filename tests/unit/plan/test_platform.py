@@ -72,6 +72,14 @@ def test_a_request_for_it_alone_takes_a_line_that_has_it():
     assert (plan.platform, plan.version) == ("linux/arm64", max(e.line.version for e in ARM))
 
 
+def test_the_wheels_of_torch_are_no_reason_for_another_framework():
+    with pytest.raises(Conflict) as refused:
+        plan_of(framework="tensorflow", version=None, cuda="cu129", platform="linux/arm64")
+    rows = {row["constraint"]: row["evidence"] for row in refused.value.details["rows"]}
+    known = rows["tensorflow 2.21.0 with cu129 has no lock for linux/arm64"]
+    assert known == "no line of tensorflow was resolved for another processor"
+
+
 @pytest.mark.parametrize(
     "words", [{"cuda": "cu124", "version": "2.6.0"}, {"cuda": "cu113", "version": "1.10.2"}, {"base": "dlc"}]
 )
