@@ -20,7 +20,8 @@ from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
 
-LINES = ("pytorch:cu124", "pytorch", "pytorch:cpu")  # the second: what a request for the framework alone takes
+# The second: what a request for the framework alone takes; the third: the same without EFA for NCCL.
+LINES = ("pytorch:cu124", "pytorch", "pytorch --without aws-ofi-nccl", "pytorch:cpu")
 _CHUNK = 1 << 20
 
 
@@ -51,7 +52,8 @@ def layers_of(saved: IO[bytes]) -> Iterator[tuple[int, int]]:
 
 def weigh(engine: Engine, request: str, site: str) -> dict[str, Any]:
     """The sizes of the image of a request, which is built, if only from the cache."""
-    argv = [sys.executable, str(ROOT / "tasks.py"), "build", request, "--json", *(["--site", site] if site else [])]
+    more = ["--json", *(["--site", site] if site else [])]
+    argv = [sys.executable, str(ROOT / "tasks.py"), "build", *request.split(), *more]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - argv is ours
     if done.returncode:
         raise SystemExit(f"{request}: {done.stdout}")
@@ -70,7 +72,7 @@ def weigh(engine: Engine, request: str, site: str) -> dict[str, Any]:
 def main() -> None:
     """Build, weigh, print and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("requests", nargs="*", default=LINES, help=f"in one word each (default: {' '.join(LINES)})")
+    parser.add_argument("requests", nargs="*", default=LINES, help=f"as build takes it (default: {', '.join(LINES)})")
     parser.add_argument("--site", default="", help="a site file, where archives are in a folder of this machine")
     words = parser.parse_args()
     engine = connect(say=say)
