@@ -81,7 +81,14 @@ def make_plan(
     told += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
         told.append(deleted)
-    told += redistribution(parts.components)
+    base = Base(
+        kind=line.base.kind,
+        os=line.base.os,
+        image=image,
+        digest=image.rpartition("@")[2] if image and "@" in image else None,
+        build_image=line.base.build_image if line.base.build_image != image else None,
+    )
+    told += redistribution(parts.components, base)
     environment = parts.environment
     if parts.path:
         # A Deep Learning Container keeps its own PATH.
@@ -108,13 +115,7 @@ def make_plan(
         "version": draft.version,
         "cuda": line.cuda,
         "python": line.python,
-        "base": Base(
-            kind=line.base.kind,
-            os=line.base.os,
-            image=image,
-            digest=image.rpartition("@")[2] if image and "@" in image else None,
-            build_image=line.base.build_image if line.base.build_image != image else None,
-        ),
+        "base": base,
         "destination": request.destination,
         "platform": request.platform,
         "flavour": flavour(draft),

@@ -55,6 +55,20 @@ def test_a_plan_says_what_must_not_be_passed_on():
     assert plan_of("cu129", "2.8.0", "dlc").licences == []
 
 
+# aws.amazon.com/service-terms, 1.1, of 2025-10-22. The container of 1.10.2 holds both smdistributed libraries and CUDA
+# (pytorch/training/docker/1.10/py3/cu113/Dockerfile.sagemaker.gpu, f023343d).
+@pytest.mark.parametrize(("cuda", "version"), [("cu129", "2.8.0"), ("cu113", "1.10.2"), ("cpu", "2.13.0")])
+def test_containers_of_aws_must_not_be_passed_on(cuda, version):
+    plan = plan_of(cuda, version, "dlc")
+    (said,) = [n for n in plan.notices if "aws.amazon.com/service-terms" in n]
+    assert "/license.txt" in said
+    check_public(plan, "docker.io/me/x", allowed=True)
+    check_public(plan, "123456789012.dkr.ecr.us-west-2.amazonaws.com/x", allowed=False)
+    with pytest.raises(RequestError, match=f":{version}-"):
+        check_public(plan, "docker.io/me/x", allowed=False)
+    assert not [n for n in plan_of("cu129", "2.8.0").notices if "service-terms" in n]
+
+
 def test_the_image_has_them(tmp_path):
     plan = plan_of("cu113", "1.10.2")
     (step,) = [s for s in render_dockerfile(plan, CATALOG).split("\nRUN ") if "components.txt" in s]
