@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from trainwright.catalog.image_line import Evidence
+from trainwright.catalog.image_line import BASE, Evidence
 from trainwright.core.fields import form
 from trainwright.core.records import Record
 
@@ -131,6 +132,17 @@ def broken(rules: tuple[Incompatibility, ...], facts: Composition) -> Iterator[t
 def notices(rules: tuple[Incompatibility, ...], facts: Composition) -> list[str]:
     """The notices of the rules for a user of the image."""
     return [rule.notice for rule in rules if rule.notice and applies(rule.when, facts) is not None]
+
+
+def known_bad(rules: tuple[Incompatibility, ...]) -> tuple[Incompatibility, ...]:
+    """The rules with a notice about certain versions of components, whatever else an image consists of."""
+    return tuple(r for r in rules if r.notice and any(match.version for match in r.when.components.values()))
+
+
+def beside(facts: Composition, held: Mapping[str, str]) -> Composition:
+    """The facts with what a base image holds (component → version, empty if unknown), unless they say more of it."""
+    own = {name: Fact(version or None, provider=BASE) for name, version in held.items()}
+    return replace(facts, components=own | dict(facts.components))
 
 
 def applies(when: When, facts: Composition) -> frozenset[str] | None:

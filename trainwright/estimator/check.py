@@ -22,6 +22,7 @@ from trainwright.estimator import (
     rules_smp,
     rules_tuner,
     rules_values,
+    rules_versions,
     service_limits,
     silence,
 )
@@ -33,6 +34,7 @@ FAMILIES = (
     rules_smp,
     rules_launch,
     rules_image,
+    rules_versions,
     rules_compiler,
     rules_job,
     rules_options,
@@ -47,7 +49,7 @@ FAMILIES = (
     service_limits,
 )
 # What a job is checked for that SageMaker does not start.
-OF_CLUSTERS = (rules_distribution, rules_launch, rules_image, rules_job, figures, rules_clusters)
+OF_CLUSTERS = (rules_distribution, rules_launch, rules_image, rules_versions, rules_job, figures, rules_clusters)
 RULES: tuple[Rule, ...] = (
     *rules_distribution.RULES,
     *rules_smp.RULES,
@@ -66,6 +68,7 @@ RULES: tuple[Rule, ...] = (
     *rules_places.RULES,
     *rules_reach.RULES,
     *rules_code.RULES,
+    *rules_versions.RULES,
 )
 CODES = findings.table(RULES)
 

@@ -20,7 +20,7 @@ from trainwright.core.errors import RequestError
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.differences import differences, flavour
 from trainwright.plan.draft import OPEN, Draft, facts_of
-from trainwright.plan.extend import notes_of
+from trainwright.plan.extend import bad_versions, notes_of
 from trainwright.plan.identity import identify
 from trainwright.plan.licences import redistribution
 from trainwright.plan.loaded import expected, loaded, unused
@@ -105,7 +105,9 @@ def make_plan(
     if line.status != "supported" and draft.version == line.version:
         status = line.status.replace("-", " ")
         told.append(f"{line.framework} {line.version} is {status}: no fixes come from upstream")
-    told += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
+    facts = facts_of(request, draft)
+    told += incompatibilities.notices(catalog.rules.rules, facts)
+    told += bad_versions(line, catalog.rules.rules, facts)
     told += differences(draft, lock)
     if request.platform != AMD64:
         told.append(f"unproven: no image for {request.platform} was built or run")

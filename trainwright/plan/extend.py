@@ -6,6 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwright.catalog import incompatibilities
 from trainwright.catalog.image_line import BASE, LINE_FILE, Evidence, ImageLine, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
 
@@ -144,6 +145,18 @@ def notes_of(line: ImageLine) -> list[str]:
     found = _contents(line.base)
     says = "what the base image holds is known from its name only" if found is None else f"{found.source} installs "
     return [f"{says}{found.listed if found else ''}; the build reads what the container holds"]
+
+
+def bad_versions(
+    line: ImageLine, rules: tuple[incompatibilities.Incompatibility, ...], facts: incompatibilities.Composition
+) -> list[str]:
+    """The notices about known-bad versions that AWS's Dockerfile installs in a base image; the request's words win."""
+    found = _contents(line.base)
+    if found is None:
+        return []
+    told = incompatibilities.notices(rules, incompatibilities.beside(facts, found.components))
+    new = [notice for notice in told if notice not in incompatibilities.notices(rules, facts)]
+    return [f"{notice} ({found.source} installs it; AWS may have replaced the image since)" for notice in new]
 
 
 def registry_reference(image: str, region: str | None) -> str:

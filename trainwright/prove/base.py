@@ -14,6 +14,7 @@ from typing import Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE
+from trainwright.catalog.incompatibilities import Composition, Fact, known_bad, notices
 from trainwright.core.data_files import read_state
 from trainwright.core.errors import Conflict, ProofFailed
 from trainwright.core.heartbeat import heartbeat, waiting
@@ -120,7 +121,7 @@ def with_found(plan: Plan, looked: Mapping[str, Any], catalog: Catalog) -> Plan:
     """The plan with the versions of what the base image holds, as labels and expectations of the image.
 
     Id, tags and Dockerfile stay what they are. A component of the base without a version is not in it. What
-    ``--allow-change`` names is not held to what it was.
+    ``--allow-change`` names is not held to what it was. Notices about known-bad versions are about those found.
     """
     found = versions(looked)
     free = set(plan.user.allow_change)
@@ -141,12 +142,28 @@ def with_found(plan: Plan, looked: Mapping[str, Any], catalog: Catalog) -> Plan:
     return plan.replace(
         components=tuple(planned),
         labels=labels | plan.labels,
+        notices=tuple(_of_versions(plan, tuple(planned), catalog)),
         expect=(*plan.expect, *(Expectation(component=c.name, fact="version", value=found[c.name]) for c in base)),
         probes=(
             *plan.probes,
             *(s for s in _steps(plan, catalog) if s.component in found and s.component not in probed),
         ),
     )
+
+
+def _of_versions(plan: Plan, found: tuple[PlannedComponent, ...], catalog: Catalog) -> list[str]:
+    """The notices of a plan, those about known-bad versions of the base by what was found in it."""
+    rules = known_bad(catalog.rules.rules)
+    facts = Composition(
+        framework=Fact(plan.framework),
+        version=Fact(plan.version),
+        cuda=Fact(plan.cuda),
+        python=Fact(plan.python),
+        os=Fact(plan.base.os),
+        components={c.name: Fact(c.version, provider=c.provider) for c in found if c.version},
+    )
+    kept = [each for each in plan.notices if not any(each.startswith(f"{rule.notice} (") for rule in rules)]
+    return [*kept, *(f"{told} (found in the base image)" for told in notices(rules, facts) if told not in kept)]
 
 
 # The Python packages that decide what a component of another name is.

@@ -261,6 +261,9 @@ def look(state: State) -> State:
     looked = base.look(known(state.engine), reference, inputs.plan, state.catalog, say=state.say)
     base.check_claims(inputs.plan, known(state.request), looked)
     found = base.with_found(inputs.plan, looked, state.catalog)
+    for notice in found.notices:
+        if notice not in inputs.plan.notices:
+            state.say(f"note: {notice}")
     return replace(state, inputs=dataclasses.replace(inputs, plan=found), base=base.summary(looked))
 
 

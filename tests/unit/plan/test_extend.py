@@ -159,6 +159,18 @@ def test_only_the_name_of_a_container_is_a_claim() -> None:
     assert "AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0" in note
 
 
+@pytest.mark.parametrize("framework", ["pytorch", "huggingface-pytorch"])
+def test_known_bad_versions_of_a_container_are_told(framework: str) -> None:
+    # docker/pytorch/Dockerfile.cuda at f1e622e4: EFA_VERSION=1.47.0, whose plugin is 1.18.0
+    plan = shipped(framework=framework, version="2.11.0", base="dlc")
+    (told,) = [notice for notice in plan.notices if "aws/deep-learning-containers#6668" in notice]
+    assert "AWS's Dockerfile of 2026-07-22 (f1e622e4) installs it" in told
+    pinned = shipped(framework=framework, version="2.11.0", base="dlc", set_=("aws-ofi-nccl=1.20.0",))
+    # 2.13.0 has EFA 1.49.0
+    for other in (pinned, shipped(framework="pytorch", version="2.13.0", base="dlc")):
+        assert not [notice for notice in other.notices if "#6668" in notice]
+
+
 def test_what_is_asked_of_a_container_waits_for_the_look() -> None:
     plan = shipped(framework="pytorch", version="2.13.0", base="dlc", with_="metis", set_=("efa=1.50.0",))
     assert plan.component("metis") is not None

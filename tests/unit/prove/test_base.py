@@ -123,6 +123,27 @@ def test_the_plan_says_what_was_found_and_stays_the_same_plan() -> None:
     assert {"openmpi", "metis"} <= {step.component for step in found.probes}
 
 
+def hang(plan: Plan) -> list[str]:
+    return [notice for notice in plan.notices if "aws/deep-learning-containers#6668" in notice]
+
+
+def test_known_bad_versions_are_told_of_what_was_found() -> None:
+    plan, _ = planned()
+    assert hang(plan) == hang(base.with_found(plan, LOOKED, CATALOG)) == []
+    bad = base.with_found(plan, looked(**{"aws-ofi-nccl": {"version": "1.18.0"}}), CATALOG)
+    (told,) = hang(bad)
+    assert told.endswith("(found in the base image)")
+    assert set(plan.notices) < set(bad.notices)
+
+
+def test_what_was_found_replaces_what_the_dockerfile_says() -> None:
+    plan = resolve(make_request(framework="pytorch", version="2.11.0", base="dlc"), CATALOG)
+    assert len(hang(plan)) == 1
+    assert hang(base.with_found(plan, looked(**{"aws-ofi-nccl": {"version": "1.20.0"}}), CATALOG)) == []
+    (told,) = hang(base.with_found(plan, looked(**{"aws-ofi-nccl": {"version": "1.18.0"}}), CATALOG))
+    assert told.endswith("(found in the base image)")
+
+
 def in_image(plan: Plan, layers: str = "abc", **changes: Any) -> list[tuple[str, str]]:
     """The differences of an image on top of the base, in which this was changed."""
     found = {**copy.deepcopy(LOOKED), **changes, "base": base.summary(LOOKED)}

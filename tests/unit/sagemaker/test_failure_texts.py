@@ -26,6 +26,17 @@ def test_the_right_cause_comes_first(known):
     assert [cause.id for cause in found.causes][:1] == [known["cause"]]
 
 
+def test_a_broadcast_that_times_out_may_be_the_plugin_s():
+    # aws/deep-learning-containers #6551: 1.18.0 "hangs indefinitely on NCCL broadcast during multinode training"
+    text = (
+        "[rank8]:[E821 11:02:31.1 ProcessGroupNCCL.cpp:685] [Rank 8] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=3, OpType=BROADCAST, NumelIn=536870912, NumelOut=536870912, Timeout(ms)=600000) ran for "
+        "600021 milliseconds before timing out."
+    )
+    (cause,) = diagnose([text]).causes
+    assert "aws-ofi-nccl 1.18.0" in cause.remedy
+
+
 @pytest.mark.parametrize("known", KNOWN["consequences"], ids=lambda known: known["source"])
 def test_of_a_consequence_no_cause_is_invented(known):
     found = diagnose(known["text"].splitlines())
