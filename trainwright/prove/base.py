@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import BASE
+from trainwright.catalog.image_line import BASE, begins
 from trainwright.catalog.incompatibilities import Composition, Fact, known_bad, notices
 from trainwright.core.data_files import read_state
 from trainwright.core.errors import Conflict, ProofFailed
@@ -79,6 +79,14 @@ def versions(looked: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(own["version"]) for name, own in facts.items() if own.get("version")}
 
 
+UNKNOWN = "unknown"  # what a probe says of a component without a version in it
+
+
+def _says_less(found: str, asked: str) -> bool:
+    """Whether a component in a base image names only a part of the version that was asked for, or none."""
+    return found != asked and (found == UNKNOWN or begins(asked, found))
+
+
 def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> None:
     """Check that a base image is what its name says, and has what the user asked for.
 
@@ -92,7 +100,8 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
         (f"--with {name}", f"{name} is not in {image}") for name in request.with_ if name in held and name not in found
     ]
     for name, wanted in request.set_:
-        if name in held and not same_version(found.get(name, ""), wanted):
+        has = found.get(name, "")
+        if name in held and not same_version(has, wanted) and not _says_less(has, wanted):
             rows.append(
                 (
                     f"--set {name}={wanted}",
@@ -107,7 +116,8 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
             rows=[{"constraint": word, "evidence": why} for word, why in rows],
             offers=[],
         )
-    claims = {"components": [], "expect": [e.as_json() for e in plan.expect if e.component in held]}
+    named = held - {name for name, _ in request.set_}
+    claims = {"components": [], "expect": [e.as_json() for e in plan.expect if e.component in named]}
     different = [d for d in differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
     if different:
         raise ProofFailed(
@@ -137,13 +147,20 @@ def with_found(plan: Plan, looked: Mapping[str, Any], catalog: Catalog) -> Plan:
     planned = [c for c in planned if c.provider != BASE or not free & {c.name, *PACKAGES.get(c.name, ())}]
     planned.sort(key=lambda component: (component.order, component.name))
     base = [component for component in planned if component.provider == BASE and component.name in found]
+    less = {c.name: c.version for c in base if _says_less(found[c.name], c.version)}
     probed = {step.component for step in plan.probes}
     labels = {name: text for component in base for name, text in component_label(component).items()}
     return plan.replace(
         components=tuple(planned),
         labels=labels | plan.labels,
-        notices=tuple(_of_versions(plan, tuple(planned), catalog)),
-        expect=(*plan.expect, *(Expectation(component=c.name, fact="version", value=found[c.name]) for c in base)),
+        notices=(
+            *_of_versions(plan, tuple(planned), catalog),
+            *(f"--set {n}={v}: the base image only says that it has {n} {found[n]}" for n, v in less.items()),
+        ),
+        expect=(
+            *(e for e in plan.expect if e.component not in less or e.fact != "version"),
+            *(Expectation(component=c.name, fact="version", value=found[c.name]) for c in base),
+        ),
         probes=(
             *plan.probes,
             *(s for s in _steps(plan, catalog) if s.component in found and s.component not in probed),

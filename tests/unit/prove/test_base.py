@@ -106,6 +106,32 @@ def test_a_base_that_is_not_what_its_name_says(facts: dict[str, Any], component:
         base.check_claims(*planned(), looked(**facts))
 
 
+# libgdrapi.so.2.5 is of GDRCopy 2.5 and of 2.5.1 (NVIDIA/gdrcopy 117f1f4f, src/Makefile: LIB_VER); the binaries of
+# aws-ofi-nccl before 1.2 and of RMM 0.15 hold no version.
+@pytest.mark.parametrize(
+    ("asked", "found"), [("gdrcopy=2.5.1", "2.5"), ("aws-ofi-nccl=1.1.3", "unknown"), ("rmm=0.15.0", "unknown")]
+)
+def test_a_base_that_says_less_than_what_was_asked_for(asked: str, found: str) -> None:
+    name, _, version = asked.partition("=")
+    plan, request = planned(with_=name, set_=(asked,))
+    there = looked(**{name: {"version": found}})
+    base.check_claims(plan, request, there)
+    proven = base.with_found(plan, there, CATALOG)
+    assert proven.labels[f"{LABEL}.{name}"] == f"{version} (base)"
+    assert {e.value for e in proven.expect if e.component == name} == {found}
+    assert in_image(proven, facts=there["facts"]) == []
+    assert f"--set {asked}: the base image only says that it has {name} {found}" in proven.notices
+    unasked = base.with_found(planned()[0], there, CATALOG)
+    assert unasked.labels[f"{LABEL}.{name}"] == f"{found} (base)"
+    assert not [notice for notice in unasked.notices if "--set" in notice]
+
+
+@pytest.mark.parametrize("found", ["2.5.0", "2.4", "2.5.1.1", "2.50"])
+def test_a_base_that_says_otherwise_than_what_was_asked_for(found: str) -> None:
+    with pytest.raises(Conflict, match=r"--set gdrcopy=2\.5\.1"):
+        base.check_claims(*planned(with_="gdrcopy", set_=("gdrcopy=2.5.1",)), looked(gdrcopy={"version": found}))
+
+
 def test_the_plan_says_what_was_found_and_stays_the_same_plan() -> None:
     plan, _ = planned()
     found = base.with_found(plan, LOOKED, CATALOG)
