@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwright.catalog import incompatibilities
-from trainwright.catalog.image_line import BASE, LINE_FILE, Evidence, ImageLine, Line, LineBase, Selection
+from trainwright.catalog.image_line import (
+    BASE,
+    LINE_FILE,
+    Evidence,
+    ImageLine,
+    Line,
+    LineBase,
+    Selection,
+    version_key,
+)
 from trainwright.core.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
@@ -58,50 +68,60 @@ def extended(entry: Line) -> Line | None:
 
 
 def published(framework: str) -> list[Line]:
-    """Lines for AWS's containers that no image line describes: those for CPUs, and those of SMP v2.
+    """Lines for AWS's containers whose names say enough: those that no image line describes can be extended by them.
 
-    Only what AWS's table of its images says of one is in its line. An image whose distribution or Python is unknown has
-    none.
+    Only what AWS's table of its images says of one is in its line. An image whose distribution, Python or CUDA is
+    unknown has none. Of several that differ in the Hugging Face library, the one with the newest has.
     """
     from trainwright.sagemaker.dlc import load_dlc
 
     images = [each for each in load_dlc().images if each.framework == framework]
-    lines = []
+    images.sort(key=lambda each: version_key(each.transformers or "0"))
+    lines = {}
     for image in images:
-        alike = (each.os for each in load_dlc().images if _alike(each, image) and each.os)
-        os_name = image.os or next(alike, None)
-        if (image.device == "gpu" and framework != SMP_FRAMEWORK) or os_name is None or len(image.python or "") < 4:
+        alike = _alike(image, load_dlc().images)
+        if alike is None or len(image.python or "") < 4 or (image.device == "gpu" and image.cuda is None):
             continue
         python = f"{str(image.python)[2]}.{str(image.python)[3:]}"
         main = "tensorflow" if "tensorflow" in framework else "pytorch"
         cuda = _dotted(image.cuda) or "cpu"
         claims = {"python": python, main: image.version} | ({} if cuda == "cpu" else {"cuda": cuda})
+        claims |= {} if image.transformers is None else {"huggingface": image.transformers}
         ended = image.end_of_patch is not None and image.end_of_patch < date.today()
+        name, other = f"{image.repository}:{image.tag}", f"{alike.repository}:{alike.tag}"
+        told = f"the distribution of {name} is not known before the build; that of {other} is taken"
         line = ImageLine(
             framework=framework,
             version=image.version,
             component=main,
             cuda=cuda,
             python=python,
-            base=LineBase(kind="dlc", os=_os(os_name), image=f"{image.repository}:{image.tag}"),
+            base=LineBase(kind="dlc", os=_os(str(alike.os)), image=name),
             status="end-of-support" if ended else "supported",
             components={name: Selection(provider=BASE, version=claims.get(name, "")) for name in (*claims, *AT_LEAST)},
-            evidence=tuple(
-                Evidence(source=source, date=_read_on(), says=f"{image.repository}:{image.tag}")
-                for source in image.evidence
-            ),
+            notices=() if alike is image else (told,),
+            evidence=tuple(Evidence(source=source, date=_read_on(), says=name) for source in image.evidence),
         )
         tag = "-".join(filter(None, (image.version, image.cuda or "cpu")))
-        lines.append(Line(line=line, path=Path("images", framework, tag, LINE_FILE)))
-    return lines
+        lines[tag] = Line(line=line, path=Path("images", framework, tag, LINE_FILE))
+    return list(lines.values())
 
 
-def _alike(other: PublishedImage, image: PublishedImage) -> bool:
-    """Whether another image has the same distribution: the same version for GPUs, or what SMP v2 is made from."""
+def _alike(image: PublishedImage, images: Sequence[PublishedImage]) -> PublishedImage | None:
+    """The image whose distribution one has: itself, or else one of the same version for GPUs.
+
+    SMP v2 is made from PyTorch's: of the same minor version and CUDA, or else the last with that CUDA. Its 2.4.1 with
+    CUDA 12.1, which PyTorch 2.4 does not have, has EFA and NCCL of PyTorch's 2.3.0 (AWS's release notes of SMP v2.7.0).
+    """
+    if image.os:
+        return image
+    known = [each for each in images if each.os]
     if image.framework != SMP_FRAMEWORK:
-        return (other.repository, other.version) == (image.repository, image.version)
-    same = (other.version.rpartition(".")[0], other.cuda) == (image.version.rpartition(".")[0], image.cuda)
-    return other.repository == "pytorch-training" and same
+        same = (image.repository, image.version)
+        return next((each for each in known if (each.repository, each.version) == same), None)
+    from_ = [each for each in known if (each.repository, each.cuda) == ("pytorch-training", image.cuda)]
+    minor = [each for each in from_ if each.version.rpartition(".")[0] == image.version.rpartition(".")[0]]
+    return max(minor or from_, key=lambda each: version_key(each.version), default=None)
 
 
 def _read_on() -> str:

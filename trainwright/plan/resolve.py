@@ -176,9 +176,16 @@ def _entries(request: Request, catalog: Catalog, version: str | None = None) -> 
     """
     found = list(catalog.lines_of(request.framework, version))
     if request.base == "dlc" or (not found and request.framework == SMP_FRAMEWORK):
-        own = {(entry.line.version, entry.line.cuda) for entry in found if entry.line.base.kind == "dlc"}
-        found += [each for each in published(request.framework) if (each.line.version, each.line.cuda) not in own]
+        lines = (entry.line for entry in found if entry.line.base.kind != "debian")
+        own = {(line.version, line.published_cuda or line.cuda_tag) for line in lines}
+        found += [each for each in published(request.framework) if not _described(each.line, own)]
     return found
+
+
+def _described(container: ImageLine, own: set[tuple[str, str]]) -> bool:
+    """Whether one of AWS's containers is that of an image line (version, and CUDA in AWS's tag); some of AWS's tags
+    have the minor version alone."""
+    return any(cuda == container.cuda_tag and begins(version, container.version) for version, cuda in own)
 
 
 def _in_question(request: Request, line: ImageLine) -> bool:

@@ -17,6 +17,7 @@ from trainwright.plan.plan import Plan
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.sagemaker.dlc import PublishedImage, load_dlc
 
 LINE = {
     "framework": "pytorch",
@@ -90,12 +91,12 @@ def test_of_several_lines_the_preferred_one_answers_and_a_pin_picks_the_other(tm
 
 def test_extending_a_container_of_aws(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path, {})
-    plan = plan_of(catalog, base="dlc", region="eu-west-1")
+    plan = plan_of(catalog, version="2.8.0", base="dlc", region="eu-west-1")
     assert plan.base.image == (
         "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
     )
     assert {component.provider for component in plan.components} == {"base"}
-    assert plan.id == plan_of(catalog, base="dlc", region="cn-north-1").id
+    assert plan.id == plan_of(catalog, version="2.8.0", base="dlc", region="cn-north-1").id
     assert plan.id != plan_of(catalog).id
     text = render_dockerfile(plan, catalog)
     assert "uv venv" not in text, "the container's own interpreter is used"
@@ -203,6 +204,53 @@ def test_containers_that_no_line_describes(words: dict[str, str], image: str) ->
     assert plan.base.image == image
     assert {component.provider for component in plan.components} == {"base"}
     assert not plan.unlocked
+
+
+GPU_IMAGES = [each for each in load_dlc().images if each.device == "gpu" and each.cuda]
+
+
+@pytest.mark.parametrize("image", GPU_IMAGES, ids=lambda image: f"{image.repository}:{image.tag}")
+def test_each_gpu_container_whose_cuda_is_known_can_be_extended(image: PublishedImage) -> None:
+    plan = shipped(framework=image.framework, version=image.version, cuda=image.cuda, base="dlc")
+    if "huggingface" not in image.repository and "trcomp" not in image.repository:  # these lines start from others
+        assert str(plan.base.image).endswith(f"/{image.repository}:{image.tag}")
+
+
+# docs/src/data/pytorch/2.14-cuda-sagemaker.yml of aws/deep-learning-containers, 1f8757ef: cu133, Python 3.12
+@pytest.mark.parametrize("words", [{}, {"cuda": "cu133"}, {"version": "2.14"}])
+def test_a_gpu_container_without_a_line_comes_before_that_for_cpus(words: dict[str, str]) -> None:
+    plan = shipped(**{"framework": "pytorch", "version": "2.14.0", "base": "dlc", **words})
+    assert str(plan.base.image).endswith("/pytorch:2.14.0-cu133-amzn2023-sagemaker")
+    claimed = {component.name: component.version for component in plan.components if component.version}
+    assert claimed == {"python": "3.12", "pytorch": "2.14.0", "cuda": "13.3"}
+    cpu = shipped(framework="pytorch", version="2.14.0", cuda="cpu", base="dlc")
+    assert str(cpu.base.image).endswith("/pytorch:2.14.0-cpu-amzn2023-sagemaker")
+
+
+def test_the_line_of_a_container_is_taken_before_its_name_alone() -> None:
+    for cuda in ("cu130", "cu133"):  # of PyTorch's build, and of AWS's tag
+        plan = shipped(framework="pytorch", version="2.13.0", cuda=cuda, base="dlc")
+        assert plan.cuda == "13.0"
+    hugging = shipped(framework="huggingface-pytorch", version="2.11", base="dlc")
+    assert hugging.component("huggingface").provider == "wheel"  # type: ignore[union-attr]
+
+
+def test_a_container_of_hugging_face_without_a_line_claims_its_transformers() -> None:
+    plan = shipped(framework="huggingface-tensorflow", version="2.4.1", cuda="cu110", base="dlc")
+    # Of four with that version, the last.
+    assert "training:2.4.1-transformers4.10.2-gpu-py37-cu110-ubuntu18.04" in str(plan.base.image)
+    assert ("huggingface", "4.10.2") in {(e.component, e.value) for e in plan.expect}
+
+
+def test_a_distribution_that_aws_does_not_name_is_told() -> None:
+    # AWS's release notes of SMP v2.7.0: EFA 1.32.0 and NCCL 2.21.5, as in pytorch/training/docker/2.3/py3/cu121
+    # (1059e445), on Ubuntu 20.04; PyTorch 2.4 with CUDA 12.1 has no container.
+    plan = shipped(framework="pytorch-smp", version="2.4.1")
+    assert plan.base.os == "ubuntu-20.04"
+    told = "that of pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker is taken"
+    assert [notice for notice in plan.notices if told in notice]
+    known = shipped(framework="pytorch", version="2.14.0", base="dlc")
+    assert not [notice for notice in known.notices if "is taken" in notice]
 
 
 def test_packages_of_the_container_are_frozen(tmp_path: Path) -> None:
