@@ -2,7 +2,8 @@
 
 The facts file has one entry per Dockerfile that was read. Of several for one image, the latest counts. Its SSH server
 and the training toolkit are in every Dockerfile of a SageMaker training image (checked at each commit that is named),
-without a version of their own in most; all other components are those of the entry.
+without a version of their own in most; all other components are those of the entry. Further Python packages are quoted
+only (``also``): what is among the components of an image decides the ids of plans on it.
 """
 
 from __future__ import annotations
@@ -28,16 +29,22 @@ KEYS = {
     "boost": "boost",
 }
 EVERYWHERE = ("ssh", "sagemaker-toolkit")
+ALSO = ("torchvision", "torchaudio", "flash-attn", "transformer-engine", "deepspeed")
 # What a lock has that the entry does not repeat: repository, version → component → version. Read at the entry's commit.
 LOCKED = {("tensorflow-training", "2.21.0"): {"mpi4py": "4.1.1"}}
 # The CPU images of main, which have no entries: Dockerfile.cpu and docker/pytorch/<version>/cpu/uv.lock at that commit.
+# Version → what else the lock has.
 CPU = {
     "path": "docker/pytorch/Dockerfile.cpu",
     "commit": "7b00481ebb",
     "date": "2026-08-13",
     "components": {"openmpi": "", "mpi4py": "4.1.1", "ssh": "", "sagemaker-toolkit": "5.1.1"},
 }
-CPU_VERSIONS = ("2.11.0", "2.12.1", "2.13.0")
+CPU_ALSO = {
+    "2.11.0": {"torchvision": "0.26.0", "torchaudio": "2.11.0", "deepspeed": "0.18.8"},
+    "2.12.1": {"torchvision": "0.27.1", "torchaudio": "2.11.0", "deepspeed": "0.18.8"},
+    "2.13.0": {"torchvision": "0.28.0", "torchaudio": "2.11.0", "deepspeed": "0.19.2"},
+}
 
 
 def contents_of_facts(facts: Mapping[str, Any]) -> list[DlcContents]:
@@ -53,8 +60,9 @@ def contents_of_facts(facts: Mapping[str, Any]) -> list[DlcContents]:
             key = (row.repository, row.version, row.cuda)
             if key not in latest or latest[key].date <= row.date:
                 latest[key] = row
-    for version in CPU_VERSIONS:
-        row = parse_record(DlcContents, {"repository": "pytorch", "version": version, "cuda": None, **CPU}, version)
+    for version, also in CPU_ALSO.items():
+        given = {"repository": "pytorch", "version": version, "cuda": None, **CPU, "also": also}
+        row = parse_record(DlcContents, given, version)
         latest[row.repository, row.version, row.cuda] = row
     return [latest[key] for key in sorted(latest, key=str)]
 
@@ -73,6 +81,7 @@ def _row(entry: Mapping[str, Any]) -> DlcContents:
             "commit": source["commit"],
             "date": str(source["date"]),
             "components": dict(_components(entry)) | LOCKED.get((repository, entry["framework_version"]), {}),
+            "also": dict(_also(entry)),
         },
         str(entry["id"]),
     )
@@ -89,6 +98,21 @@ def _components(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, str(locked.get("sagemaker-training", "")) if name == "sagemaker-toolkit" else ""
     for library, each in (entry.get("smdistributed") or {}).items():
         yield f"smdistributed-{library}", str(each["version"])
+
+
+def _also(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The further packages that an entry has a key for, or names among its specifications and wheels."""
+    torch = entry.get("torch", {})
+    wheels = [torch.get("torchvision_wheel", ""), torch.get("torchaudio_wheel", ""), *entry.get("other_wheels", ())]
+    files = [str(each["url"] if isinstance(each, Mapping) else each).rpartition("/")[2] for each in wheels]
+    specs = [*files, *torch.get("pip_specs", ()), *torch.get("conda_specs", ())]
+    for name in ALSO:
+        package = re.compile(rf"{name.replace('-', '[-_]')}(?![a-z])[=-]*(.*)")
+        named = [found[1] for spec in specs if (found := package.match(str(spec)))]
+        own = entry.get(name.replace("-", "_"))
+        if own or named:
+            versions = (re.search(r"\d+(\.\d+)+((a|b|rc|\.post)\d+)?", str(text)) for text in (own or "", *named))
+            yield name, next((found.group() for found in versions if found), "")
 
 
 def _number(text: object) -> str:

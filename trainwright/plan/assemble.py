@@ -77,7 +77,7 @@ def make_plan(
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
     found["code"] = request.user.code_sha256 or "*"
     parts = _parts(catalog, draft, selections, _share_out(catalog, draft, lock, selections), found)
-    told = [*line.notices, *notes_of(line), *parts.notices, *_unchecked(selections, providers)]
+    told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
     told += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
         told.append(deleted)

@@ -158,13 +158,22 @@ def with_evidence(entry: Line) -> Line:
     return entry.replace(line=entry.line.replace(components=held))
 
 
-def notes_of(line: ImageLine) -> list[str]:
-    """What a user should know about a base image that nobody has looked into yet."""
+def notes_of(line: ImageLine, asked: Sequence[str]) -> list[str]:
+    """What a user should know about a base image that nobody has looked into yet (``asked``: by ``--with``)."""
     if line.base.kind != "dlc":
         return []
     found = _contents(line.base)
+    lacks = () if found is None else _not_installed(found, [name for name in asked if name not in line.options])
     says = "what the base image holds is known from its name only" if found is None else f"{found.source} installs "
-    return [f"{says}{found.listed if found else ''}; the build reads what the container holds"]
+    return [f"{says}{found.listed if found else ''}; the build reads what the container holds", *lacks]
+
+
+def _not_installed(found: DlcContents, asked: Sequence[str]) -> list[str]:
+    """The notices about components that a build would refuse if the container is as AWS's Dockerfile says."""
+    from trainwright.sagemaker.dlc_contents import load_contents
+
+    lacks = [n for n in asked if n in load_contents().looked_for and n not in found.components and n not in found.also]
+    return [f"--with {name}: {found.source} does not install it; a container without it is refused" for name in lacks]
 
 
 def bad_versions(
@@ -174,7 +183,7 @@ def bad_versions(
     found = _contents(line.base)
     if found is None:
         return []
-    told = incompatibilities.notices(rules, incompatibilities.beside(facts, found.components))
+    told = incompatibilities.notices(rules, incompatibilities.beside(facts, {**found.components, **found.also}))
     new = [notice for notice in told if notice not in incompatibilities.notices(rules, facts)]
     return [f"{notice} ({found.source} installs it; AWS may have replaced the image since)" for notice in new]
 

@@ -25,6 +25,7 @@ class DlcContents(Record):
     """What AWS's Dockerfile, and its lock if it has one, install in one image.
 
     ``components`` maps Trainwright's name of a component to its version; the version is empty if AWS pins none.
+    ``also`` does so for Python packages that are only quoted: they are no part of a plan, and so not of its id.
     """
 
     repository: str
@@ -34,6 +35,7 @@ class DlcContents(Record):
     commit: str
     date: date
     components: Mapping[str, str]
+    also: Mapping[str, str] = {}
 
     @property
     def source(self) -> str:
@@ -43,7 +45,7 @@ class DlcContents(Record):
     @property
     def listed(self) -> str:
         """The components with their versions, for people."""
-        return ", ".join(" ".join(filter(None, pair)) for pair in self.components.items())
+        return ", ".join(" ".join(filter(None, pair)) for pair in {**self.components, **self.also}.items())
 
 
 class DlcContentsTable(Record):
@@ -51,6 +53,11 @@ class DlcContentsTable(Record):
 
     schema: Literal["trainwright/dlc-contents/1"]
     images: tuple[DlcContents, ...]
+
+    @property
+    def looked_for(self) -> frozenset[str]:
+        """The components that Dockerfiles were read for: one that an image's own does not name is not installed."""
+        return frozenset(name for image in self.images for name in (*image.components, *image.also))
 
 
 @cache

@@ -206,6 +206,23 @@ def test_containers_that_no_line_describes(words: dict[str, str], image: str) ->
     assert not plan.unlocked
 
 
+def test_what_aws_does_not_install_is_told_before_anything_is_pulled() -> None:
+    # docker/pytorch/2.13/cuda/uv.lock has no mpi4py (e0ecedea, grep -c: 0); that for CPUs has 4.1.1 (7b00481e).
+    words = {"framework": "pytorch", "version": "2.13.0", "base": "dlc"}
+    plan = shipped(**words, cuda="cu133", with_="mpi4py,efa,torchvision,xformers")
+    (told,) = [notice for notice in plan.notices if "--with" in notice]
+    assert told.startswith("--with mpi4py: AWS's Dockerfile of 2026-07-22 (f1e622e4) does not install it")
+    assert not [n for n in shipped(**words, cuda="cpu", with_="mpi4py").notices if "--with" in n]
+    unread = shipped(framework="pytorch", version="2.14.0", base="dlc", with_="mpi4py")
+    assert not [notice for notice in unread.notices if "--with" in notice]
+
+
+def test_what_is_only_quoted_of_a_container_is_no_part_of_its_plan() -> None:
+    plan = shipped(framework="pytorch", version="2.13.0", cuda="cu133", base="dlc")
+    assert "flash-attn 2.8.3" in " ".join(plan.notices)
+    assert plan.component("flash-attn") is None
+
+
 GPU_IMAGES = [each for each in load_dlc().images if each.device == "gpu" and each.cuda]
 
 

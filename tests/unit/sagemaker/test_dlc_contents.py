@@ -42,6 +42,39 @@ def test_what_is_in_an_image(image: str, has: dict[str, str]) -> None:
     assert has.items() <= found.components.items()
 
 
+@pytest.mark.parametrize(
+    ("image", "also"),
+    [
+        # docker/pytorch/2.13/{cuda,cpu}/uv.lock and .github/config/image/pytorch/2.13-sagemaker-cuda.yml at f1e622e4
+        (
+            "pytorch:2.13.0-cu133-amzn2023-sagemaker",
+            {
+                "torchvision": "0.28.0",
+                "torchaudio": "2.11.0",
+                "flash-attn": "2.8.3",
+                "transformer-engine": "2.17.0",
+                "deepspeed": "0.19.2",
+            },
+        ),
+        (
+            "pytorch:2.13.0-cpu-amzn2023-sagemaker",
+            {"torchvision": "0.28.0", "torchaudio": "2.11.0", "deepspeed": "0.19.2"},
+        ),
+        # pytorch/training/docker/2.8/py3/cu129/Dockerfile.gpu at 9efd525e
+        (
+            "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker",
+            {"torchvision": "0.23.0", "torchaudio": "2.8.0", "flash-attn": "2.8.3", "transformer-engine": "2.5"},
+        ),
+        ("tensorflow-training:2.21.0-gpu-py312-cu129-amzn2023-sagemaker", {}),
+    ],
+)
+def test_what_is_quoted_beside_it(image: str, also: dict[str, str]) -> None:
+    found = contents_of(image)
+    assert found is not None
+    assert dict(found.also) == also
+    assert all(f"{name} {version}" in found.listed for name, version in also.items())
+
+
 @pytest.mark.parametrize("version", ["2.11.0-cu130", "2.12.1-cu130", "2.13.0-cu133"])
 def test_the_gpu_locks_of_2026_have_no_mpi4py(version: str) -> None:
     # `grep -c mpi4py docker/pytorch/{2.11,2.12,2.13}/cuda/uv.lock` at e0ecedea: 0
