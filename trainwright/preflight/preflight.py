@@ -20,6 +20,7 @@ from trainwright.preflight import (
     amp,
     arguments,
     averaging,
+    backward_passes,
     collectives,
     data,
     dataclass_arguments,
@@ -61,6 +62,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
+    backward_passes,
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

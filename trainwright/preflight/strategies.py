@@ -62,14 +62,6 @@ WHOLE_EPOCH = Rule(
     source="Horovod's examples for Keras: steps_per_epoch=… // hvd.size()",
     remedy="steps_per_epoch=samples // batch_size // hvd.size()",
 )
-PASSES = Rule(
-    code="TW415",
-    severity="error",
-    title="several backward passes before each step of Horovod's optimizer, which expects one",
-    source="Horovod's API of horovod.torch.DistributedOptimizer: backward_passes_per_step is the number of passes "
-    "before step; more of them raise an error",
-    remedy="hvd.DistributedOptimizer(optimizer, named_parameters=…, backward_passes_per_step=accumulation)",
-)
 OWN_METRICS = Rule(
     code="TW419",
     severity="note",
@@ -93,7 +85,7 @@ FEW_GPUS = Rule(
 )
 RULES = (
     *(ONE_REPLICA, SAME_BATCH, *replica_loss.RULES, ENDLESS, BATCH_OF_REPLICA, TWICE, WHOLE_EPOCH),
-    *(PASSES, OWN_METRICS, MIXED_SHARES, FEW_GPUS),
+    *(OWN_METRICS, MIXED_SHARES, FEW_GPUS),
 )
 _MIRRORED = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _DISTRIBUTED = (
@@ -186,7 +178,6 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(NOT_REDUCED, taken[0], what)
     yield from _broadcast(code)
     yield from _epoch(code)
-    yield from _accumulated(code)
     yield from _own_metrics(code)
 
 
@@ -229,29 +220,6 @@ def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
         )
         yield _at(OWN_METRICS, event, f"{what}: no MetricAverageCallback", "warning" if best else None)
         return
-
-
-def _accumulated(code: ScriptFacts) -> Iterator[Finding]:
-    """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
-    made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
-    if not made or any("backward_passes_per_step" in e.keywords or e.opened for e in made):
-        return
-    for step in code.ran("step", live=True):
-        if step.receiver is None or "hvd" not in step.receiver.tags or not step.loops:
-            continue
-        more = [g for g in step.guards if g.kind in ("other", "flag")]
-        passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops and e.order < step.order]
-        deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
-        if deeper and not more:
-            what = f"step in line {step.line} comes after a loop of backward passes"
-            yield _at(PASSES, made[0], f"`{_text(made[0])[:40]}` without backward_passes_per_step: {what}", "warning")
-            return
-        skipped = [e for e in passes if any(g not in e.guards for g in more)]
-        counted = [g for g in more if isinstance(g.node, ast.Compare) and "%" in ast.unparse(g.node)]
-        if skipped and counted:
-            what = f"`{_text(made[0])[:40]}` without backward_passes_per_step, and step in line {step.line} where"
-            yield _at(PASSES, made[0], f"{what} `{ast.unparse(counted[0].node)[:40]}`")
-            return
 
 
 def _epoch(code: ScriptFacts) -> Iterator[Finding]:

@@ -1,0 +1,97 @@
+"""Backward passes: how many of them a step of Horovod's optimizer takes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+
+PASSES = Rule(
+    code="TW415",
+    severity="error",
+    title="several backward passes before each step of Horovod's optimizer, which expects one",
+    source="Horovod's API of horovod.torch.DistributedOptimizer: backward_passes_per_step is the number of passes "
+    "before step; horovod/torch/optimizer.py: more of them raise AssertionError",
+    remedy="hvd.DistributedOptimizer(optimizer, named_parameters=…, backward_passes_per_step=accumulation), or add "
+    "the losses and call backward once.",
+)
+RULES = (PASSES,)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.horovod or not code.several:
+        return
+    made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
+    if not made or any(e.opened for e in made):
+        return
+    given = [e.arg("backward_passes_per_step", 3) for e in made]
+    if all(value is None for value in given):
+        yield from _accumulated(code, made[0])
+    allowed = 1 if given[0] is None else given[0].single()
+    if isinstance(allowed, int) and len({e.node for e in made}) == 1:
+        yield from _several(code, allowed)
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:40]
+
+
+def _steps(code: ScriptFacts) -> list[Event]:
+    """The steps of Horovod's optimizer in loops."""
+    return [e for e in code.ran("step", live=True) if e.loops and _of_horovod(e)]
+
+
+def _of_horovod(event: Event) -> bool:
+    return any("hvd" in value.tags for value in (event.receiver, *event.args) if value is not None)
+
+
+def _several(code: ScriptFacts, allowed: int) -> Iterator[Finding]:
+    """Report more backward passes in one pass of the loop than the optimizer takes before its step."""
+    others = [e for e in code.events if "optimizer" in e.result.tags and e.result.made and "hvd" not in e.result.tags]
+    if len({id(e.result) for e in others}) > 1:
+        return  # some of the passes may be for the parameters of another one
+    ends = [e for e in code.ran("step", "synchronize", live=True) if _of_horovod(e)]
+    for step in _steps(code):
+        passes: list[Event] = []
+        for event in code.ran("backward", live=True):
+            off = any(g.default is not None and g.default is not g.side for g in event.guards)
+            if event.loops != step.loops or event.order > step.order or off:
+                continue
+            if any(passes and passes[-1].order < e.order < event.order and e.loops == step.loops for e in ends):
+                passes = []
+            if not any(event.excludes(e) for e in passes):
+                passes.append(event)
+        if len(passes) > allowed:
+            last = passes[allowed]
+            what = f"backward in line {passes[0].line} and {len(passes) - 1} more before step in line {step.line}"
+            chosen = any(g not in step.guards and g.default is not g.side for e in passes for g in e.guards)
+            told = f"backward_passes_per_step is {allowed}"
+            yield _at(PASSES, last, f"`{_text(last)}`: {what}; {told}", "warning" if chosen else None)
+            return
+
+
+def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
+    """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
+    for step in _steps(code):
+        more = [g for g in step.guards if g.kind in ("other", "flag")]
+        passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops and e.order < step.order]
+        deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
+        if deeper and not more:
+            what = f"step in line {step.line} comes after a loop of backward passes"
+            yield _at(PASSES, made, f"`{_text(made)}` without backward_passes_per_step: {what}", "warning")
+            return
+        skipped = [e for e in passes if any(g not in e.guards for g in more)]
+        counted = [g for g in more if isinstance(g.node, ast.Compare) and "%" in ast.unparse(g.node)]
+        if skipped and counted:
+            what = f"`{_text(made)}` without backward_passes_per_step, and step in line {step.line} where"
+            yield _at(PASSES, made, f"{what} `{ast.unparse(counted[0].node)[:40]}`")
+            return
