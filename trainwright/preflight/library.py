@@ -204,6 +204,17 @@ def getenv(calls: Calls, event: Event) -> Value:
     return environment(calls.launch, name, default or constant(None)) if isinstance(name, str) else Value()
 
 
+def _metric(calls: Calls, event: Event) -> Value:
+    """``evaluate.load("glue", "mrpc")``: a metric, and which; of ``evaluate.combine``, several."""
+    given = event.arg("path", 0) or event.arg("evaluations")
+    parts = [] if given is None else [given] if given.items is None else list(given.items)
+    names = [part.single() for part in parts]
+    config = event.arg("config_name", 1)
+    which = config.single() if config is not None and event.last != "combine" else None
+    tags = {f"metric:{name}/{which}" if isinstance(which, str) else f"metric:{name}" for name in names}
+    return Value(made=frozenset({event.name}), tags=frozenset(tags))
+
+
 def _len(calls: Calls, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if "hosts" in value.tags:
@@ -335,6 +346,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "os.getenv": getenv,
     "os.environ.setdefault": lambda calls, event: Value(),
     "len": _len,
+    **dict.fromkeys(("evaluate.load", "evaluate.combine", "datasets.load_metric"), _metric),
     "json.loads": _loads,
     **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
     "torch.device": _device,

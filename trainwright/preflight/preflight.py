@@ -34,6 +34,7 @@ from trainwright.preflight import (
     lightning,
     lockstep,
     loop,
+    metrics,
     reader,
     requirements,
     resuming,
@@ -62,7 +63,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    backward_passes,
+    *(backward_passes, metrics),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -13,7 +13,7 @@ from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function, ScriptCode, enclosing_function, first
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import Code, Value
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.job import Job
 
@@ -125,6 +125,10 @@ class ScriptFacts(ScriptCode):
     def iterated(self, loop: ast.AST) -> Value | None:
         """Return what a loop iterates over; None for a ``while``, or if it was not reached."""
         return self._interpreter.iterated.get(loop) if self.events else None
+
+    def returned(self, function: Code) -> Value | None:
+        """Return what a function of the script returns, in the last of its calls; None if it was not reached."""
+        return self._interpreter.results.get((function,)) if self.events else None
 
     def iterates_prepared(self) -> bool:
         """Whether the batches of some backward come from what Accelerate prepared, or that cannot be seen."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight import metrics
 from trainwright.preflight.configurations import of_file
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import ARGUMENTS
@@ -122,6 +123,10 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
             return
 
 
+# What a Trainer's evaluation adds itself: transformers, trainer.py, evaluate.
+_OF_TRAINER = ("loss", "runtime", "samples_per_second", "steps_per_second")
+
+
 def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[Finding]:
     """Check a trainer against its arguments."""
     stops = list(code.ran("EarlyStoppingCallback", live=True))
@@ -134,8 +139,8 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
         name = metric.removeprefix("eval_")
         if compute is None and name != "loss":
             yield _at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
-        elif compute is not None and compute.code is not None and name != "loss":
-            names = _metrics(compute)
+        elif compute is not None and compute.code is not None and name not in _OF_TRAINER:
+            names = metrics.names(code, compute.code)
             if names and name not in names:
                 what = f"metric_for_best_model={metric!r}, but compute_metrics returns {', '.join(sorted(names))}"
                 yield _at(ARGUMENTS, arguments, what)
@@ -144,22 +149,6 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
     data = trainer.arg("train_dataset", 3)
     if streamed and steps is None and data is not None and _from(data, [e.result for e in streamed]):
         yield _at(ARGUMENTS, arguments, "the data are streamed, so they have no length, and max_steps is not given")
-
-
-def _metrics(function: Value) -> set[str]:
-    """The names that a function of the script returns, if each of its results is a dictionary with known names."""
-    node = function.code.node if function.code is not None else None
-    found: set[str] = set()
-    for each in ast.walk(node) if node is not None else ():
-        if not isinstance(each, ast.Return) or each.value is None:
-            continue
-        if not isinstance(each.value, ast.Dict):
-            return set()
-        for key in each.value.keys:
-            if not isinstance(key, ast.Constant):
-                return set()
-            found.add(str(key.value))
-    return found
 
 
 def _from(value: Value | None, made: list[Value]) -> bool:
