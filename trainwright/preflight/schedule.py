@@ -198,24 +198,15 @@ def _is_of(value: Value | None, models: list[Value]) -> bool:
 def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
     if code.managed and code.imports("accelerate") is None:
         return
-    trained = _trained(code)
     evals = [
         e
-        for e in code.ran("eval", live=True)
-        if e.receiver is not None and "model" in e.receiver.tags and not e.args and not _FROZEN.search(_text(e))
+        for e in code.ran("eval", "train", live=True)
+        if e.receiver is not None
+        and {"model"} == e.receiver.tags & {"model", "copy"}
+        and (not e.args if e.last == "eval" else _set_to(e) is False)
+        and not _FROZEN.search(_text(e))
     ]
-    trains = [e for e in code.ran("train") if not e.args or e.args[0].single() is not False]
-    for event in evals:
-        loop = next((each for each in event.loops if any(each in b.loops for b in backwards)), None)
-        if loop is None or not _is_of(event.receiver, trained):
-            continue
-        # What is set back need not be seen to be called.
-        if _same_in_both(code, event):
-            continue
-        if any(loop in e.loops or e.detached for e in trains) or code.mentions("training", "set_mode", "eval_mode"):
-            continue
-        yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(loop)}")
-        break
+    yield from _stays(code, evals, backwards)
     nodes = {b.stack[-1:] for b in backwards}
     for event in evals:
         if event.stack[-1:] in nodes or not event.stack or code.mentions("set_grad_enabled"):
@@ -232,6 +223,46 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
             yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
             return
+
+
+def _set_to(event: Event) -> object:
+    """Return to which mode ``model.train(mode)`` sets; Ellipsis if that is not known."""
+    mode = event.arg("mode", 0)
+    return True if mode is None else mode.single()
+
+
+def _stays(code: ScriptFacts, evals: list[Event], backwards: list[Event]) -> Iterator[Finding]:
+    """Report a model that trains on in evaluation: for good, or for the rest of the batches of an epoch."""
+    trained = _trained(code)
+    # A function of the script that is called so does it only if the method is called in it.
+    trains = [e for e in code.ran("train") if e.name != "script.train" and _set_to(e) is not False]
+    if any(e.detached for e in trains) or code.mentions("set_mode", "eval_mode") or _sets_training(code):
+        return  # what is set back need not be seen to be called
+    for event in evals:
+        shared = [each for each in event.loops if any(each in b.loops for b in backwards)]
+        if not shared or not _is_of(event.receiver, trained) or _same_in_both(code, event):
+            continue
+        if not any(shared[0] in e.loops for e in trains):
+            yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(shared[0])}")
+            return
+        inner = shared[-1]
+        again = [b for b in backwards if b.loops[-1] is inner]
+        if again and not any(inner in e.loops for e in trains) and not _ends_pass(code, event, inner):
+            what = f"`{_text(event)}`: the batches that follow in the loop in line {_line(inner)} train in evaluation"
+            yield _at(STAYS_IN_EVAL, event, what)
+            return
+
+
+def _sets_training(code: ScriptFacts) -> bool:
+    """Return whether something sets or asks a model's mode otherwise: ``model.training``, not ``self.training``."""
+    attributes = (n for m in code.modules for n in m.nodes if isinstance(n, ast.Attribute) and n.attr == "training")
+    return any(isinstance(n.ctx, ast.Store) or ast.unparse(n.value) != "self" for n in attributes)
+
+
+def _ends_pass(code: ScriptFacts, event: Event, loop: ast.AST) -> bool:
+    """Return whether a loop may end after a call: by ``break``, or since it comes after the last of the batches."""
+    left = any(each.loops[-1:] == (loop,) and each.kind != "continue" for each in code.exits)
+    return left or any("len(" in ast.unparse(guard.node) for guard in event.guards)
 
 
 def _never_eval(code: ScriptFacts) -> Iterator[Finding]:
