@@ -24,6 +24,7 @@ from trainwright.preflight import (
     collectives,
     data,
     dataclass_arguments,
+    decay,
     devices,
     distributed,
     environment,
@@ -63,7 +64,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics),
+    *(backward_passes, metrics, decay),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
