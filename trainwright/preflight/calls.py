@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainwright.preflight import argparse_values, configurations, library, methods
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
-from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
+from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.reader import Module
@@ -147,8 +147,11 @@ class Calls:
             self.detached,
             len(self.events),
         )
+        event.called = None if called.name else called
         self.events.append(event)
         event.result = self._result(event, called, method)
+        if ended := called.tags & ENDS:
+            event.result = event.result.with_tags(*(f"as:{tag[5:]}" for tag in ended))
         if called.code is None and _PLACES.search(event.last):
             for value in args:
                 value.attrs = value.attrs and {key: v for key, v in value.attrs.items() if key not in _PLACE}

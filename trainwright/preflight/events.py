@@ -107,6 +107,7 @@ class Event:
         result: what it returns.
         later: of what it returns, attributes that are set afterwards, with the place.
         model: the model that is called.
+        called: what is called, if that is no library's function: a layer, a loss, a function of the script.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Event:
     result: Value = field(default_factory=Value)
     later: dict[str, ast.expr] = field(default_factory=dict)
     model: Value | None = None
+    called: Value | None = None
 
     def __post_init__(self) -> None:
         self.role = role(self.name)

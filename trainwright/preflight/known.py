@@ -247,19 +247,6 @@ def said(name: str) -> tuple[str, ...]:
     return _SAID[name]
 
 
-# What a metric's compute returns: huggingface/evaluate, metrics/*/*.py, _compute.
-METRICS = {
-    **{name: name for name in ("accuracy", "f1", "precision", "recall", "matthews_correlation", "roc_auc", "meteor")},
-    **{name: name for name in ("mse", "mae", "pearsonr", "spearmanr", "exact_match")},
-    "squad": "exact_match f1",
-    "bleu": "bleu precisions brevity_penalty length_ratio translation_length reference_length",
-    "sacrebleu": "score counts totals precisions bp sys_len ref_len",
-    "rouge": "rouge1 rouge2 rougeL rougeLsum",
-    **dict.fromkeys(("glue/mrpc", "glue/qqp"), "accuracy f1"),
-    **dict.fromkeys(("glue/sst2", "glue/mnli", "glue/qnli", "glue/rte", "glue/wnli"), "accuracy"),
-    "glue/cola": "matthews_correlation",
-    "glue/stsb": "pearson spearmanr",
-}
 # Python's own functions whose calls are followed.
 BUILTINS = frozenset(
     [

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import argparse_values, configurations, mappings
+from trainwright.preflight import argparse_values, computed, configurations, mappings
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import path_join
 from trainwright.preflight.values import (
+    ENDS,
     FLOWS,
     IDENTITY,
     MOST_ITEMS,
@@ -129,7 +130,8 @@ def function(calls: Calls, event: Event) -> Value:
         return Value(made=frozenset({name}), tags=frozenset({"scaler"}))
     container = last[:1].islower() or not name.startswith("torch.nn.") or last in _CONTAINERS
     if container and MODEL.search(name) and not NO_MODEL.search(name):
-        return Value(made=frozenset({name}), tags=frozenset({"model"}))
+        ends = _last(args).tags & ENDS if last == "Sequential" else NONE
+        return Value(made=frozenset({name}), tags=frozenset({"model"}) | ends)
     if LOADER.search(name):
         loader = {"loader"} | (first.tags & (WRAPPERS | {"own"}) if first else NONE)
         sampler = event.arg("sampler", 3)
@@ -146,7 +148,22 @@ def function(calls: Calls, event: Event) -> Value:
     if "Dataset" in name or name.startswith(("datasets.", "torchvision.datasets")):
         return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | flow(event))
     guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
-    return Value(made=frozenset({name}), tags=flow(event) | set(guess))
+    squashed = _SQUASHES.get(last, NONE) if name.startswith("torch.") else NONE
+    return Value(made=frozenset({name}), tags=flow(event) | set(guess) | squashed)
+
+
+_SQUASHES = {
+    "softmax": frozenset({"as:softmax"}),
+    "sigmoid": frozenset({"as:sigmoid"}),
+    "Softmax": frozenset({"ends:softmax"}),
+    "Sigmoid": frozenset({"ends:sigmoid"}),
+}
+
+
+def _last(layers: list[Value]) -> Value:
+    """Return the last of the layers that a Sequential gets, in a dictionary or one by one."""
+    named = list((layers[0].attrs or {}).values()) if len(layers) == 1 else []
+    return (named or layers or [Value()])[-1]
 
 
 _CONTAINERS = ("Sequential", "Linear", "Transformer", "TransformerEncoder", "LSTM", "GRU", "RNN", "Conv2d")
@@ -202,17 +219,6 @@ def getenv(calls: Calls, event: Event) -> Value:
     key, default = event.arg("key", 0), event.arg("default", 1)
     name = key.single() if key is not None else ...
     return environment(calls.launch, name, default or constant(None)) if isinstance(name, str) else Value()
-
-
-def _metric(calls: Calls, event: Event) -> Value:
-    """``evaluate.load("glue", "mrpc")``: a metric, and which; of ``evaluate.combine``, several."""
-    given = event.arg("path", 0) or event.arg("evaluations")
-    parts = [] if given is None else [given] if given.items is None else list(given.items)
-    names = [part.single() for part in parts]
-    config = event.arg("config_name", 1)
-    which = config.single() if config is not None and event.last != "combine" else None
-    tags = {f"metric:{name}/{which}" if isinstance(which, str) else f"metric:{name}" for name in names}
-    return Value(made=frozenset({event.name}), tags=frozenset(tags))
 
 
 def _len(calls: Calls, event: Event) -> Value:
@@ -346,11 +352,13 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "os.getenv": getenv,
     "os.environ.setdefault": lambda calls, event: Value(),
     "len": _len,
-    **dict.fromkeys(("evaluate.load", "evaluate.combine", "datasets.load_metric"), _metric),
+    **dict.fromkeys(
+        ("evaluate.load", "evaluate.combine", "datasets.load_metric"), lambda calls, event: computed.metric(event)
+    ),
     "json.loads": _loads,
     **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
     "torch.device": _device,
-    "dict": lambda calls, event: mappings.made(event),
+    **dict.fromkeys(("dict", "collections.OrderedDict"), lambda calls, event: mappings.made(event)),
     **dict.fromkeys(configurations.NAMESPACES, configurations.namespace),
     **dict.fromkeys(("dataclasses.field", "pydantic.Field"), configurations.field),
     **dict.fromkeys(("transformers.HfArgumentParser", "trl.TrlParser"), configurations.parser),

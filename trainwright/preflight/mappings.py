@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 def made(event: Event) -> Value:
     """``dict(mapping, name=value)``: another mapping with the same values."""
     first = event.args[0] if event.args else None
+    pairs = [each.items for each in first.items or ()] if first is not None else []
+    if pairs and all(pair is not None and len(pair) == 2 and isinstance(pair[0].single(), str) for pair in pairs):
+        return Value(made=frozenset({"dict"}), attrs={str(pair[0].single()): pair[1] for pair in pairs if pair})
     if first is not None and first.attrs is None:
         return Value(made=frozenset({"dict"}))
     known = dict(first.attrs or {}) if first is not None else {}

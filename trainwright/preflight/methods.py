@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import argparse_values, mappings
+from trainwright.preflight import argparse_values, computed, mappings
 from trainwright.preflight.events import Event
-from trainwright.preflight.known import METRICS, said
+from trainwright.preflight.known import said
 from trainwright.preflight.library import flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, unknown
@@ -91,6 +91,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value(made=frozenset({"open"}), tags=base.tags, constants=base.constants)
     if name == "take":
         return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
+    if name in ("softmax", "sigmoid") and not base.name:
+        return Value(tags=(base.tags & FLOWS) | {f"as:{name}"}, of=base)
     if name in _SAME:
         return _of_text(base, name) if isinstance(base.single(), str) and not event.args else base
     if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
@@ -115,9 +117,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return getenv(calls, event)
     if name == "get" and "tf-config" in base.tags and event.args:
         return tf_config(event.args[0])
-    if name == "compute" and (measured := metric_names(event, base)):
-        return Value(attrs=dict.fromkeys(sorted(measured), Value()))
-    if (found := mappings.method(calls, event, base, name)) is not None:
+    if (found := computed.method(event, base, name) or mappings.method(calls, event, base, name)) is not None:
         return found
     if name in ("item", "tolist"):
         return unknown(*(base.tags & {"own"}))
@@ -146,13 +146,6 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     flows = (base.tags & FLOWS) | flow(event)
     made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
-
-
-def metric_names(event: Event, base: Value) -> set[str]:
-    """Return the names in what metrics of ``evaluate`` compute; nothing if one of them is not known."""
-    parts = [METRICS.get(tag[7:]) for tag in base.tags if tag.startswith("metric:")]
-    known = [part.split() for part in parts if part is not None and "rouge_types" not in event.keywords]
-    return {name for part in known for name in part} if len(known) == len(parts) else set()
 
 
 def _of_text(base: Value, name: str) -> Value:

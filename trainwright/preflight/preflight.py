@@ -35,6 +35,7 @@ from trainwright.preflight import (
     lightning,
     lockstep,
     loop,
+    losses,
     metrics,
     reader,
     requirements,
@@ -64,7 +65,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics, decay),
+    *(backward_passes, metrics, decay, losses),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

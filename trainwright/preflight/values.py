@@ -4,7 +4,7 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others; ``cpu-tensor`` is a tensor in main memory.
+those of the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ FLOWS: Marks = frozenset(
         "own",
     }
 )
+# A layer, or a row of them, that ends with a softmax or a sigmoid, and what it makes.
+ENDS: Marks = frozenset({"ends:softmax", "ends:sigmoid"})
+SQUASHED: Marks = frozenset({"as:softmax", "as:sigmoid"})
 WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
 # Wrappers that hide the methods of the model in them.
 _AROUND = ("ddp", "dp", "accelerate")
@@ -207,7 +210,7 @@ def join(first: Value, second: Value) -> Value:
         known = list(first.constants)
         known += [c for c in second.constants if not any(type(c) is type(k) and c == k for k in known)]
         constants = tuple(known) if len(known) <= MOST_CONSTANTS else None
-    tags = first.tags | second.tags
+    tags = (first.tags | second.tags) - ((first.tags ^ second.tags) & (ENDS | SQUASHED))
     if first.may_be(None) != second.may_be(None):
         tags |= {"maybe-none"}
     if "endless" in first.tags ^ second.tags:
