@@ -145,6 +145,9 @@ def function(calls: Calls, event: Event) -> Value:
             {"mixed"} if event.arg("seed", 2) is None and (ordered is None or ordered.single() is not False) else set()
         )
         return Value(made=frozenset({name}), tags=frozenset({"dataset"} | mixed))
+    if last == "load_data" and ".datasets." in name and "keras" in name and name.split(".")[-2] in _WITH_CLASSES:
+        pair = Value(items=(Value(), Value(made=frozenset({"keras.datasets.labels"}))))
+        return Value(made=frozenset({name}), items=(pair, pair))
     if "Dataset" in name or name.startswith(("datasets.", "torchvision.datasets")):
         return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | flow(event))
     guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
@@ -152,6 +155,8 @@ def function(calls: Calls, event: Event) -> Value:
     return Value(made=frozenset({name}), tags=flow(event) | set(guess) | squashed)
 
 
+# Keras's data sets whose labels are the numbers of several classes.
+_WITH_CLASSES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "reuters")
 _SQUASHES = {
     "softmax": frozenset({"as:softmax"}),
     "sigmoid": frozenset({"as:sigmoid"}),

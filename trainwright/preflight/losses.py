@@ -62,7 +62,7 @@ def _squashed(code: ScriptFacts, value: Value, depth: int = 0) -> Marks:
     """Return which function was applied last to a value, also by the model that made it."""
     if depth > _DEEPEST or value.tags & SQUASHED:
         return value.tags & SQUASHED
-    made = next((e for e in code.events if e.result is value), None)
+    made = code.maker(value)
     model = made.model if made is not None else None
     while model is not None:
         forward = model.code.method("forward") if model.code is not None else None

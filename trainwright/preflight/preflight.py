@@ -31,6 +31,7 @@ from trainwright.preflight import (
     groups,
     hotloop,
     huggingface,
+    keras_losses,
     learning_rate,
     lightning,
     lockstep,
@@ -65,7 +66,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics, decay, losses),
+    *(backward_passes, metrics, decay, losses, keras_losses),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -126,6 +126,19 @@ class ScriptFacts(ScriptCode):
         """Return what a loop iterates over; None for a ``while``, or if it was not reached."""
         return self._interpreter.iterated.get(loop) if self.events else None
 
+    @cached_property
+    def _makers(self) -> dict[int, Event]:
+        found: dict[int, Event] = {}
+        for event in self.events:
+            code = event.called.code if event.called is not None else None
+            if code is None or not isinstance(code.node, Function):
+                found.setdefault(id(event.result), event)
+        return found
+
+    def maker(self, value: Value) -> Event | None:
+        """Return the call of a library, a class or an object that made a value; None if that cannot be seen."""
+        return self._makers.get(id(value))
+
     def returned(self, function: Code) -> Value | None:
         """Return what a function of the script returns, in the last of its calls; None if it was not reached."""
         return self._interpreter.results.get((function,)) if self.events else None
