@@ -1,4 +1,4 @@
-"""Backward passes: how many of them a step of Horovod's optimizer takes."""
+"""Backward passes: how many of them a step of Horovod's optimizer takes, and graphs that one of them has freed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
+from trainwright.preflight.loop import TWICE
+from trainwright.preflight.schedule import is_of, trained
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import ancestors, at
+from trainwright.preflight.values import Value
 
 PASSES = Rule(
     code="TW415",
@@ -24,7 +27,10 @@ RULES = (PASSES,)
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if code.incomplete or not code.horovod or not code.several:
+    if code.incomplete:
+        return
+    yield from _freed(code)
+    if not code.horovod or not code.several:
         return
     made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
     if not made or any(e.opened for e in made):
@@ -95,3 +101,77 @@ def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
             what = f"`{_text(made)}` without backward_passes_per_step, and step in line {step.line} where"
             yield _at(PASSES, made, f"{what} `{ast.unparse(counted[0].node)[:40]}`")
             return
+
+
+_NO_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
+_MANY = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+
+
+class _Graphs:
+    """The forward passes of trained models that losses were computed from."""
+
+    def __init__(self, code: ScriptFacts) -> None:
+        self.code = code
+        self.models = trained(code)
+
+    def forwards(self, value: Value, found: dict[int, Event], seen: set[int]) -> dict[int, Event]:
+        """Collect the forward passes whose graphs a value is part of, by their order."""
+        if id(value) in seen or "detached" in value.tags:
+            return found
+        seen.add(id(value))
+        made = self.code.maker(value)
+        inner: list[Value] = [*value.sources, *(value.items or ())]
+        if made is None:
+            inner += [value.of] if value.of is not None else []
+        elif not any(word in name for name in made.contexts for word in _NO_GRAPH):
+            if made.model is not None and is_of(made.model, self.models):
+                found[made.order] = made
+            of_torch = made.name.startswith(("torch.", "?.", "?")) or made.name == "sum"
+            losses = made.called is not None and any(name.startswith("torch.nn.") for name in made.called.made)
+            if made.model is not None or of_torch or losses:
+                inner += [*made.args, *made.keywords.values()]
+                inner += [made.receiver] if made.receiver is not None and made.model is None else []
+        for each in inner:
+            self.forwards(each, found, seen)
+        return found
+
+
+def _lost(event: Event) -> Value | None:
+    """Return the loss of a backward pass that frees the graph; None if it keeps it."""
+    loss = event.args[0] if event.args and "loss" not in event.keywords else event.arg("loss") or event.receiver
+    kept = event.keywords.keys() & {"retain_graph", "create_graph"} or event.opened or len(event.args) > 1
+    return None if kept and not _false(event.arg("retain_graph")) else loss
+
+
+def _false(value: Value | None) -> bool:
+    return value is not None and value.single() is False
+
+
+def _freed(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a backward pass through the graph of a forward pass that an earlier one has freed."""
+    events = [e for e in code.ran("backward", "manual_backward", live=True) if _lost(e) is not None or e.receiver]
+    graphs = _Graphs(code) if events else None
+    before: list[tuple[Event, dict[int, Event]]] = []
+    for event in events:
+        loss = event.args[0] if event.args else event.receiver
+        if graphs is None or loss is None or event.name.startswith("script."):
+            continue
+        mine = graphs.forwards(loss, {}, set())
+        for earlier, freed in before:
+            shared = [freed[order] for order in sorted(freed.keys() & mine.keys())]
+            again = [e for e in shared if not _anew(code, e, event)]
+            sure = set(earlier.guards) <= set(event.guards) and earlier.loops == event.loops
+            if again and sure and again[0].loops == event.loops and earlier.node is not event.node:
+                what = f"`{_text(event)}` through `{_text(again[0])}` of line {again[0].line}"
+                yield _at(TWICE, event, f"{what}, whose graph backward in line {earlier.line} has freed")
+                return
+        if _lost(event) is not None:
+            before.append((event, mine))
+
+
+def _anew(code: ScriptFacts, forward: Event, backward: Event) -> bool:
+    """Return whether a forward pass may run again before a backward pass, or stands for several."""
+    inner = [each for each in forward.stack if each not in backward.stack]
+    calls = [e for e in code.events if e.called is not None and e.called.code in inner and e.order < backward.order]
+    repeated = [e for e in calls if e.order > forward.order]
+    return bool(repeated) or any(isinstance(a, _MANY) for e in (forward, *calls) for a in ancestors(e.module, e.node))

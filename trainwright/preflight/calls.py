@@ -115,6 +115,7 @@ class Calls:
             return Value(tags=frozenset({"grad"}), of=base)
         flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
         extra = {"root:" + tag[5:] for tag in base.tags if tag.startswith("root:")} if name in _PATH_PARTS else set()
+        extra |= {"detached"} if name == "data" else set()
         return Value(tags=flows | extra | set(said(name)), of=base)
 
     def call(

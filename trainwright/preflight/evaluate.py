@@ -153,7 +153,7 @@ class Evaluator(Calls):
         single = value.single()
         if isinstance(node.op, ast.USub) and isinstance(single, int | float):
             return constant(-single, sure=value.sure)
-        return Value(tags=value.tags & (FLOWS | IDENTITY))
+        return Value(tags=value.tags & (FLOWS | IDENTITY), sources=_computed(value))
 
     def _bool(self, node: ast.BoolOp, scope: Scope) -> Value:
         before = self.guards
@@ -253,7 +253,7 @@ class Evaluator(Calls):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
-        return Value(tags=flows | identity)
+        return Value(tags=flows | identity, sources=_computed(left, right))
 
     def _joined(self, node: ast.JoinedStr, scope: Scope) -> Value:
         parts = [self.value(v.value if isinstance(v, ast.FormattedValue) else v, scope) for v in node.values]
@@ -339,6 +339,11 @@ class Evaluator(Calls):
 
     def _inner(self, node: ast.Await | ast.Starred | ast.FormattedValue, scope: Scope) -> Value:
         return self.value(node.value, scope)
+
+
+def _computed(*values: Value) -> tuple[Value, ...]:
+    """Return those of the values that have a graph for backward, or are parameters."""
+    return tuple(value for value in values if value.tags & {"out", "params"})
 
 
 def _texts(left: Value, right: Value) -> bool:

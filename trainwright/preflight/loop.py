@@ -58,7 +58,8 @@ TWICE = Rule(
     title="backward runs twice through the same graph",
     source='PyTorch, torch/csrc/autograd: "Trying to backward through the graph a second time"; the first one frees '
     "its buffers, unless it has retain_graph=True",
-    remedy="Call backward once for each loss, or add the losses and call it once.",
+    remedy="Call backward once for each loss, or add the losses and call it once; a loss that is not for the model "
+    "that made its input takes input.detach().",
 )
 RULES = (STALE, NO_ZERO, ZERO_EARLY, HALF, GRAPH_KEPT, TWICE)
 

@@ -26,7 +26,6 @@ _SAME = frozenset(
         "eval",
         "requires_grad_",
         "contiguous",
-        "detach",
         "clone",
         "view",
         "mean",
@@ -91,8 +90,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value(made=frozenset({"open"}), tags=base.tags, constants=base.constants)
     if name == "take":
         return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
-    if name in ("softmax", "sigmoid") and not base.name:
-        return Value(tags=(base.tags & FLOWS) | {f"as:{name}"}, of=base)
+    if (tensor := _tensor(base, name)) is not None:
+        return tensor
     if name in _SAME:
         return _of_text(base, name) if isinstance(base.single(), str) and not event.args else base
     if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
@@ -146,6 +145,16 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     flows = (base.tags & FLOWS) | flow(event)
     made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
+
+
+def _tensor(base: Value, name: str) -> Value | None:
+    """Return what a method makes of a tensor that is no longer a logit, or no longer in the graph; None of others."""
+    if name in ("softmax", "sigmoid") and not base.name:
+        return Value(tags=(base.tags & FLOWS) | {f"as:{name}"}, of=base)
+    if name in ("detach", "detach_"):
+        base.tags |= {"detached"} if name == "detach_" else set()
+        return base.with_tags("detached")
+    return None
 
 
 def _of_text(base: Value, name: str) -> Value:

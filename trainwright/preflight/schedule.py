@@ -175,18 +175,22 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             return
 
 
-def _trained(code: ScriptFacts) -> list[Value]:
+def trained(code: ScriptFacts) -> list[Value]:
     """The models whose parameters an optimizer has, each with what it was made from."""
     found: list[Value] = []
     for event in code.events:
-        value = event.result.of if "optimizer" in event.result.tags else None
-        while value is not None:
-            found.append(value)
-            value = value.of
+        given = event.args[0] if "optimizer" in event.result.tags and event.args else None
+        chained = code.maker(given) if given is not None and given.made_by("chain") else None
+        several = chained.args if chained is not None else given.sources if given is not None else ()
+        for value in (event.result if given is not None else None, *several):
+            of = value.of if value is not None else None
+            while of is not None:
+                found.append(of)
+                of = of.of
     return found
 
 
-def _is_of(value: Value | None, models: list[Value]) -> bool:
+def is_of(value: Value | None, models: list[Value]) -> bool:
     """Return whether a value, or what it was made from, is one of the models."""
     while value is not None:
         if any(value is model for model in models):
@@ -233,14 +237,14 @@ def _set_to(event: Event) -> object:
 
 def _stays(code: ScriptFacts, evals: list[Event], backwards: list[Event]) -> Iterator[Finding]:
     """Report a model that trains on in evaluation: for good, or for the rest of the batches of an epoch."""
-    trained = _trained(code)
+    models = trained(code)
     # A function of the script that is called so does it only if the method is called in it.
     trains = [e for e in code.ran("train") if e.name != "script.train" and _set_to(e) is not False]
     if any(e.detached for e in trains) or code.mentions("set_mode", "eval_mode") or _sets_training(code):
         return  # what is set back need not be seen to be called
     for event in evals:
         shared = [each for each in event.loops if any(each in b.loops for b in backwards)]
-        if not shared or not _is_of(event.receiver, trained) or _same_in_both(code, event):
+        if not shared or not is_of(event.receiver, models) or _same_in_both(code, event):
             continue
         if not any(shared[0] in e.loops for e in trains):
             yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(shared[0])}")

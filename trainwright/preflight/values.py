@@ -4,7 +4,8 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities.
+those of the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
+``detached`` has no graph for backward.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class Value:
         code: of the script: a function, a class, an instance's class, a module.
         of: the object that it belongs to or was made from: ``model`` of ``model.parameters()``.
         instance: it is an instance of ``code``.
+        sources: of a sum, product or the like, what it was computed from.
     """
 
     name: str = ""
@@ -148,6 +150,7 @@ class Value:
     code: Code | None = None
     of: Value | None = None
     instance: bool = False
+    sources: tuple[Value, ...] = ()
 
     def made_by(self, *names: str) -> bool:
         """Return whether one of these names (whole, or their last part) may have made it."""
@@ -188,6 +191,7 @@ class Value:
             self.code,
             self.of,
             self.instance,
+            self.sources,
         )
 
 

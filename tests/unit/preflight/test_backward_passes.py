@@ -1,7 +1,8 @@
-"""Backward passes of a step: more than Horovod's optimizer takes, beside the nearest right ways.
+"""Backward passes: more than Horovod's optimizer takes, and through freed graphs, beside the nearest right ways.
 
-Source: horovod/torch/optimizer.py, _make_hook: AssertionError "Gradients were computed more than
-backward_passes_per_step times before call to step()".
+Sources: horovod/torch/optimizer.py, _make_hook: AssertionError "Gradients were computed more than
+backward_passes_per_step times before call to step()"; PyTorch's DCGAN tutorial: netD(fake.detach()); PyTorch's
+documentation of Tensor.backward: the graph is freed unless retain_graph=True.
 """
 
 from __future__ import annotations
@@ -64,4 +65,108 @@ CASES: list[Case] = [
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_a_step_has_as_many_passes_as_its_optimizer_takes(case: Case) -> None:
+    assert not unmet(case), unmet(case)
+
+
+ONE: dict[str, Any] = {"instance_type": "ml.g5.2xlarge"}
+GAN = (
+    "import itertools\nimport torch\nimport torch.nn as nn\n{head}\nG, D = nn.Linear(2, 2), nn.Linear(2, 1)\n"
+    "criterion = nn.BCEWithLogitsLoss()\nopt_d = torch.optim.Adam(D.parameters())\n"
+    "opt_g = torch.optim.Adam({params})\nfor real in loader:\n    fake = {fake}\n    opt_d.zero_grad()\n"
+    "    loss_d = {loss_d}\n    {backward}\n    opt_d.step()\n    opt_g.zero_grad()\n    {again}\n"
+    "    loss_g = {loss_g}\n    loss_g.backward()\n    opt_g.step()\n"
+)
+
+
+def gan(*edits: str, **given: str) -> str:
+    """A step of two networks; the discriminator's loss reaches the generator."""
+    usual = {
+        "head": "",
+        "params": "G.parameters()",
+        "fake": "G(torch.randn(8, 2))",
+        "loss_d": "criterion(D(torch.cat([real, fake])), label)",
+        "backward": "loss_d.backward()",
+        "again": "",
+        "loss_g": "criterion(D(fake), ones)",
+    }
+    return but(GAN.format(**{**usual, **given}), *edits)
+
+
+SUMMED = "criterion(D(real), ones) + criterion(D(fake), zeros)"
+PLACED = "G(torch.randn(8, 2)).to('cuda').view(-1, 2)"
+SCALED = "scaler = torch.cuda.amp.GradScaler()"
+OWN = (
+    "import torch\nimport torch.nn as nn\nclass Run:\n    def __init__(self):\n"
+    "        self.G, self.D = nn.Linear(2, 2), nn.Linear(2, 1)\n"
+    "        self.opt_g = torch.optim.Adam(self.G.parameters())\n"
+    "        self.opt_d = torch.optim.Adam(self.D.parameters())\n    def forward(self):\n"
+    "        self.fake = self.G(self.noise)\n    def of_d(self):\n        self.opt_d.zero_grad()\n"
+    "        (-self.D({fake}).mean() + self.D(self.real).mean()).backward()\n        self.opt_d.step()\n"
+    "    def of_g(self):\n        self.opt_g.zero_grad()\n        self.D(self.fake).mean().backward()\n"
+    "        self.opt_g.step()\nrun = Run()\nfor run.real in loader:\n    run.forward()\n    run.of_d()\n"
+    "    {again}\n    run.of_g()\n"
+)
+TWO = (
+    "import torch\nnet = torch.nn.Linear(2, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n{head}\n"
+    "for x in loader:\n    opt.zero_grad()\n    {steps}\n    opt.step()\n"
+)
+
+
+def two(steps: str, head: str = "") -> str:
+    """A step of one network with several losses."""
+    return TWO.format(steps=steps.replace("; ", "\n    "), head=head)
+
+
+LOSS = "def loss(x):\n    return net(x).sum()"
+FREED: list[Case] = [
+    ("TW447", reported, script, ONE)
+    for reported, script in (
+        (18, gan()),
+        ("error", gan()),
+        (True, gan(loss_d=SUMMED)),
+        (True, gan(loss_d=f"({SUMMED}) / 2")),
+        (True, gan(fake=PLACED)),
+        (True, gan(loss_d="-torch.mean(D(real)) + torch.mean(D(fake))", loss_g="-torch.mean(D(fake))")),
+        (True, gan(params="itertools.chain(G.parameters(), E.parameters())")),
+        (True, gan(params="list(G.parameters()) + list(E.parameters())")),
+        (True, gan("Adam(D.parameters())\n", "Adam(D.parameters())\nG = nn.DataParallel(G)\n")),
+        (True, gan(head=SCALED, backward="scaler.scale(loss_d).backward()")),
+        (True, gan(head="from accelerate import Accelerator\naccelerator = Accelerator()",
+                   backward="accelerator.backward(loss_d)")),
+        (True, gan(loss_d="of_d(real, fake)", head="def of_d(real, fake):\n    return criterion(D(fake), zeros)")),
+        (True, gan(fake="make(8)", head="def make(size):\n    return G(torch.randn(size, 2))")),
+        (True, OWN.format(fake="self.fake", again="")),
+        (True, two("out = net(x); out.sum().backward(); out.mean().backward()")),
+        (True, two("out = net(x); a = out.sum(); b = out.std(); a.backward(); (a + b).backward()")),
+        (True, two("a = loss(x); a.backward(); b = 2 * a; b.backward()", LOSS)),
+        (False, gan(loss_d="criterion(D(torch.cat([real, fake.detach()])), label)")),
+        (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.detach())"))),
+        (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.data)"))),
+        (False, gan(loss_d="criterion(D(torch.cat([real, fake]).detach()), label)")),
+        (False, gan(fake="G(torch.randn(8, 2)).detach()")),
+        (False, gan(again="fake = G(torch.randn(8, 2))")),
+        (False, gan(loss_g="criterion(D(G(torch.randn(8, 2))), ones)")),
+        (False, gan(backward="loss_d.backward(retain_graph=True)")),
+        (False, gan(backward="loss_d.backward(None, True)")),
+        (False, gan(backward="loss_d.backward(create_graph=True)")),
+        (False, gan("    fake = G", "    with torch.no_grad():\n        fake = G")),
+        (False, gan(loss_d="criterion(D(pool(fake)), zeros)", head="from images import pool")),
+        (False, OWN.format(fake="self.fake.detach()", again="")),
+        (False, OWN.format(fake="self.fake", again="run.forward()")),
+        (False, two("a = net(x).sum(); a.backward(); b = net(-x).sum(); b.backward()")),
+        (False, two("a = net(x).sum(); b = net(-x).sum(); a.backward(); b.backward()")),
+        (False, two("a = loss(x); a.backward(); b = loss(-x); b.backward()", LOSS)),
+        (False, two("a = loss(x); b = loss(-x); a.backward(); b.backward()", LOSS)),
+        (False, two("outs = [net(y) for y in x]; outs[0].sum().backward(); outs[1].sum().backward()")),
+        (False, two("outs = [loss(y) for y in x]; outs[0].backward(); outs[1].backward()", LOSS)),
+        # Features of a network that is not trained have no graph.
+        (False, two("out = other(x); (net(x) + out).sum().backward(); (net(-x) + out).sum().backward()",
+                    "other = torch.nn.Linear(2, 2)")),
+        (False, two("out = net(x); out.sum().backward() if first else out.mean().backward()")),
+    )
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FREED, ids=range(len(FREED)))
+def test_a_graph_serves_one_backward_pass(case: Case) -> None:
     assert not unmet(case), unmet(case)

@@ -171,7 +171,7 @@ RIGHT: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         "mwms_resnet",
         {
             "tf.keras.applications.ResNet50(weights=None, classes=1000)": "build()",
-            "def is_chief": "def build():\n    return tf.keras.Sequential([tf.keras.layers.Dense(9)])\n\ndef is_chief",
+            "def is_chief": "def build():\n    return tf.keras.Sequential([tf.keras.layers.Softmax()])\n\ndef is_chief",
         },
         {},
     ),
