@@ -27,6 +27,7 @@ from trainwright.preflight import (
     decay,
     devices,
     distributed,
+    downloads,
     environment,
     groups,
     hotloop,
@@ -66,7 +67,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics, decay, losses, keras_losses),
+    *(backward_passes, metrics, decay, losses, keras_losses, downloads),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
