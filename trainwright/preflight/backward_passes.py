@@ -89,7 +89,7 @@ def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
     """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
     for step in _steps(code):
         more = [g for g in step.guards if g.kind in ("other", "flag")]
-        passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops and e.order < step.order]
+        passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops]
         deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
         if deeper and not more:
             what = f"step in line {step.line} comes after a loop of backward passes"
@@ -126,7 +126,7 @@ class _Graphs:
         elif not any(word in name for name in made.contexts for word in _NO_GRAPH):
             if made.model is not None and is_of(made.model, self.models):
                 found[made.order] = made
-            of_torch = made.name.startswith(("torch.", "?.", "?")) or made.name == "sum"
+            of_torch = made.name.startswith(("torch.", "?")) or made.name == "sum"
             losses = made.called is not None and any(name.startswith("torch.nn.") for name in made.called.made)
             if made.model is not None or of_torch or losses:
                 inner += [*made.args, *made.keywords.values()]
@@ -136,25 +136,29 @@ class _Graphs:
         return found
 
 
-def _lost(event: Event) -> Value | None:
-    """Return the loss of a backward pass that frees the graph; None if it keeps it."""
-    loss = event.args[0] if event.args and "loss" not in event.keywords else event.arg("loss") or event.receiver
-    kept = event.keywords.keys() & {"retain_graph", "create_graph"} or event.opened or len(event.args) > 1
-    return None if kept and not _false(event.arg("retain_graph")) else loss
+def _loss(event: Event) -> Value | None:
+    """Return what a backward pass is called on, or gets from a library: ``accelerator.backward(loss)``."""
+    tensor = event.receiver is not None and "out" in event.receiver.tags
+    return event.receiver if tensor or not event.args else event.args[0]
 
 
-def _false(value: Value | None) -> bool:
-    return value is not None and value.single() is False
+def _frees(event: Event) -> bool:
+    """Return whether a backward pass frees the graph for certain."""
+    kept = [event.keywords[name] for name in ("retain_graph", "create_graph") if name in event.keywords]
+    if _loss(event) is event.receiver:
+        kept += event.args[1:]
+    return not event.opened and all(value.single() is False for value in kept)
 
 
 def _freed(code: ScriptFacts) -> Iterator[Finding]:
     """Report a backward pass through the graph of a forward pass that an earlier one has freed."""
-    events = [e for e in code.ran("backward", "manual_backward", live=True) if _lost(e) is not None or e.receiver]
+    events = code.ran("backward", "manual_backward", live=True)
     graphs = _Graphs(code) if events else None
     before: list[tuple[Event, dict[int, Event]]] = []
     for event in events:
-        loss = event.args[0] if event.args else event.receiver
-        if graphs is None or loss is None or event.name.startswith("script."):
+        loss = _loss(event)
+        own = event.called is not None and event.called.code is not None  # a function of the script with that name
+        if graphs is None or loss is None or own:
             continue
         mine = graphs.forwards(loss, {}, set())
         for earlier, freed in before:
@@ -165,7 +169,7 @@ def _freed(code: ScriptFacts) -> Iterator[Finding]:
                 what = f"`{_text(event)}` through `{_text(again[0])}` of line {again[0].line}"
                 yield _at(TWICE, event, f"{what}, whose graph backward in line {earlier.line} has freed")
                 return
-        if _lost(event) is not None:
+        if _frees(event):
             before.append((event, mine))
 
 

@@ -28,7 +28,7 @@ _RANGES = ("range", "trange", "count", "arange")
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rule of this family."""
-    if code.incomplete or not code.backwards:
+    if code.incomplete:
         return
     batches = [e for e in code.ran("backward", live=True) if e.loops and _over_batches(code, e)]
     for event in code.ran("step", live=True):
@@ -50,7 +50,7 @@ def _over_batches(code: ScriptFacts, backward: Event) -> bool:
     """Return whether a loop with a backward pass goes over the batches of an epoch, not over epochs."""
     loop = backward.loops[-1]
     value = code.iterated(loop)
-    if value is None or not isinstance(loop, ast.For):
+    if value is None:
         return False
     chain = [value]
     while chain[-1].of is not None and len(chain) < 9:
@@ -82,7 +82,7 @@ def _each_time(event: Event, backwards: list[Event]) -> bool:
 
 def _number(value: Value | None, otherwise: float | None = None) -> float | None:
     single = otherwise if value is None else value.single()
-    return float(single) if isinstance(single, int | float) and not isinstance(single, bool) else None
+    return float(single) if isinstance(single, int | float) else None
 
 
 def _soon_gone(code: ScriptFacts, made: Event, loops: tuple[ast.AST, ...]) -> str:

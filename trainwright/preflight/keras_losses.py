@@ -44,12 +44,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete or not code.tensorflow:
         return
     keras = _Keras(code)
-    compiled: dict[int, Event] = {}
+    compiled: dict[int, list[Event]] = {}
     for event in code.ran("compile"):
-        if event.receiver is None or event.receiver.name or event.opened:
-            continue
-        compiled[id(event.receiver)] = event
-        yield from keras.fits(event, event.arg("loss", 1), event.receiver)
+        if event.receiver is not None:
+            compiled.setdefault(id(event.receiver), []).append(event)
+            yield from keras.fits(event, event.arg("loss", 1), event.receiver)
     for event in code.events:
         if event.called is None or (len(event.args) < 2 and not event.keywords):
             continue
@@ -58,9 +57,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if made is not None and made.model is not None and keras.loss(event.called) is not None:
             yield from keras.fits(event, event.called, made.model)
     for event in code.ran("fit", live=True):
-        before = compiled.get(id(event.receiver))
-        known = keras.loss(before.arg("loss", 1)) if before is not None else None
-        if known is not None:
+        before = [e for e in compiled.get(id(event.receiver), ()) if e.order < event.order]
+        known = keras.loss(before[-1].arg("loss", 1)) if before else None
+        # A function that makes the model is run once, and stands for all of its calls.
+        again = [e for e in code.events if e.result is event.receiver and before and e.order > before[-1].order]
+        if known is not None and not any(e.order < event.order for e in again):
             yield from keras.labelled(event, known[0])
 
 
@@ -160,10 +161,10 @@ class _Keras:
         if made is None:
             return self._form(labels.of, depth + 1)
         receiver = made.receiver if made.receiver is not None and not made.receiver.name else None
-        fits = receiver is not None and made.last.endswith("transform")
-        if made.last in _ONE_HOT or (fits and receiver is not None and receiver.made_by(*_ENCODERS)):
+        encoder = receiver if receiver is not None and made.last in ("transform", "fit_transform") else Value()
+        if made.last in _ONE_HOT or encoder.made_by(*_ENCODERS):
             return "one-hot"
-        if made.last == "argmax" or (fits and receiver is not None and receiver.made_by("LabelEncoder")):
+        if made.last == "argmax" or encoder.made_by("LabelEncoder"):
             return "integers"
         return self._changed(made, receiver, depth + 1)
 
@@ -171,8 +172,8 @@ class _Keras:
         """Return the form of labels that were given another type or place."""
         source = receiver if receiver is not None else made.args[0] if made.args else None
         if made.last in ("astype", "cast"):
-            kind = made.arg("dtype", 0 if receiver is not None else 1)
-            return self._form(source, depth) or ("integers by their type" if kind and _integer(kind) else "")
+            kind = made.arg("dtype", 0 if receiver is not None else 1) or Value()
+            return self._form(source, depth) or ("integers by their type" if _integer(kind) else "")
         return self._form(source, depth) if made.last in _SAME_FORM else ""
 
     def _form_in(self, data: Value) -> str:

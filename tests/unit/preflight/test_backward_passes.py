@@ -34,6 +34,8 @@ def hvd(more: str, *edits: str) -> str:
     return but(HVD.format(more=more), *edits)
 
 
+COUNTED = ("for x in loader", "for i, x in enumerate(loader)")
+FOURTH = "    if i % 4 == 3:\n        opt.step()"
 OPTION = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--more', type=float, default={})\n"
 CASES: list[Case] = [
     ("TW415", 13, hvd(SECOND), MPI),
@@ -48,6 +50,9 @@ CASES: list[Case] = [
     ("TW415", "warning", hvd(f"if chosen:\n        {SECOND}"), MPI),
     ("TW415", "error", OPTION.format(0.5) + hvd(f"if p.parse_args().more > 0:\n        {SECOND}"), MPI),
     ("TW415", False, OPTION.format(0.0) + hvd(f"if p.parse_args().more > 0:\n        {SECOND}"), MPI),
+    # Every fourth step, before the pass as well as after it.
+    ("TW415", True, hvd("pass", *COUNTED, "    opt.step()", FOURTH), MPI),
+    ("TW415", True, hvd("pass", *COUNTED, "    opt.step()\n", "", "    opt.zero_grad()", FOURTH), MPI),
     ("TW415", False, hvd("pass"), MPI),
     ("TW415", False, hvd(SECOND, NAMED, f"{NAMED}, backward_passes_per_step=2"), MPI),
     ("TW415", False, hvd(SECOND, NAMED, f"{NAMED}, backward_passes_per_step=passes"), MPI),
@@ -139,7 +144,15 @@ FREED: list[Case] = [
         (True, two("out = net(x); out.sum().backward(); out.mean().backward()")),
         (True, two("out = net(x); a = out.sum(); b = out.std(); a.backward(); (a + b).backward()")),
         (True, two("a = loss(x); a.backward(); b = 2 * a; b.backward()", LOSS)),
+        (True, two("out = net(x); a = sum([out.sum(), out.mean()]); a.backward(); out.std().backward()")),
+        (True, two("out = net(x); out.backward(ones); out.sum().backward()")),
+        (True, gan(backward="loss_d.backward(retain_graph=False)")),
+        (True, but(OWN.format(fake="self.fake", again=""), "(-self.D(self.fake).mean() + self.D(self.real).mean())",
+                   "self.criterion(self.D(self.fake), zeros)", "self.opt_g = ",
+                   "self.criterion = nn.BCEWithLogitsLoss()\n        self.opt_g = ")),
         (False, gan(loss_d="criterion(D(torch.cat([real, fake.detach()])), label)")),
+        (False, gan(backward="loss_d.backward(**options)")),
+        (False, gan(backward="loss_d.backward(retain_graph=kept)")),
         (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.detach())"))),
         (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.data)"))),
         (False, gan(loss_d="criterion(D(torch.cat([real, fake]).detach()), label)")),

@@ -20,6 +20,7 @@ from trainwright.sagemaker.job import Job
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
 ISOLATED: dict[str, Any] = {"instance_type": "ml.g5.2xlarge", "image": DLC, "network_isolation": True}
 OWN = {**ISOLATED, "image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/trainer:1"}
+SEVERAL = {**ISOLATED, "instance_type": P4D, "distribution": TORCHRUN}
 OPEN = {**ISOLATED, "network_isolation": False}
 HEAD = (
     "import os\nimport subprocess\nimport sys\nimport boto3\nimport datasets\nimport evaluate\nimport requests\n"
@@ -62,6 +63,10 @@ FETCHES: list[Case] = [
         (True, "subprocess.run('aws s3 cp s3://b/d /tmp/d', shell=True)", ISOLATED),
         (True, "def main():\n    return " + ID + "\nmain()", ISOLATED),
         (True, "if int(os.environ['RANK']) == 0:\n    " + ID, {**ISOLATED, "distribution": TORCHRUN}),
+        (True, "AutoModel.from_pretrained(pretrained_model_name_or_path='org/name')", ISOLATED),
+        (True, "torch.hub.load('pytorch/vision', 'resnet18', source='github')", ISOLATED),
+        (True, "import torch.distributed as dist\nif dist.get_rank() == 0:\n    " + ID, SEVERAL),
+        (True, "d = torchvision.datasets.MNIST('/tmp/d', download=int(os.environ['LOCAL_RANK']) == 0)", SEVERAL),
         # An image of one's own may hold it.
         ("warning", ID, OWN),
         ("warning", MNIST, OWN),

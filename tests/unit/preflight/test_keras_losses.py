@@ -100,6 +100,8 @@ FROM = "rows = tf.data.Dataset.from_tensor_slices((x, {})).shuffle(9).batch(8)"
 FOLDER = "rows = keras.utils.image_dataset_from_directory('/opt/ml/input/data/train'{})"
 IMAGES = "rows = keras.preprocessing.image.ImageDataGenerator().flow_from_directory('/opt/ml/input/data/train'{})"
 ROWS = "model.fit(rows)"
+HOT = f"{MNIST}\ny = to_categorical(y)\n{BUILT.format(SOFT)}"
+AGAIN = f"model.compile('adam', {WORD})"
 CATEGORICAL = "'categorical_crossentropy'"
 MAPPED = "rows = source.map(prepare).batch(8)\ndef other():\n    pass"
 PREPARE = "def prepare(x, y):\n    return x, {}\nrows = tf.data.TFRecordDataset(files).map(prepare)"
@@ -141,6 +143,17 @@ LABELS: list[Case] = [
         (True, labels(WORD, IMAGES.format(""), fit=ROWS)),
         (True, labels(WORD, FOLDER.format(", label_mode='categorical'"), fit=ROWS)),
         (True, labels(WORD, PREPARE.format("tf.one_hot(y, 10)"), fit=ROWS)),
+        (True, labels(CATEGORICAL, f"{MNIST}\n{FROM.format('y')}", fit="model.fit(rows.repeat(), steps_per_epoch=9)")),
+        (False, labels(WORD, "y = preprocessing.LabelBinarizer().inverse_transform(rows)")),
+        (False, labels(CATEGORICAL, "y = source.astype(dtype)")),
+        # A function makes the model of each loss.
+        (False, labels("own", HOT, model="build()", fit=f"model.fit(x, y)\nmodel = build()\n{AGAIN}")),
+        (
+            False,
+            labels(
+                "own", HOT, model="build()", more=AGAIN.replace("\n", "") + "\nmodel = build()", fit="model.fit(x, y)"
+            ),
+        ),
         (False, labels(WORD, MNIST)),
         (False, labels(CATEGORICAL, f"{MNIST}\ny = to_categorical(y, 10)")),
         (False, labels(CATEGORICAL, f"{MNIST}\ny = to_categorical(y, 10).astype(int)")),

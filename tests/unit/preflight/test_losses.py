@@ -85,6 +85,7 @@ CASES: list[Case] = [
         (False, net(fc=NAMED.format("nn.LogSoftmax(dim=1)"), loss=NLL)),
         (False, net(fc="nn.Sequential(nn.Softmax(dim=1), nn.Linear(2, 2))")),
         (False, net(net=RESNET.format(LINEAR))),
+        (False, net(net="torchvision.models.resnet18()")),
         # For a metric, or as the target.
         (False, net(step="loss = loss_fn(out, y)\n    print(F.softmax(out, 1).argmax(1))")),
         (False, net(step="loss = F.cross_entropy(out, F.softmax(teacher(x), 1))")),

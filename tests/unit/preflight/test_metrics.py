@@ -118,6 +118,19 @@ GATHERED: list[Case] = [
         # There are none.
         (False, loop(ARGMAX, "Accelerator()", "Accelerator(even_batches=False)"), ONE),
         (False, loop(ARGMAX, "DataLoader(others)", "DataLoader(others, drop_last=True)"), ONE),
+        (
+            False,
+            loop(
+                ARGMAX,
+                "Accelerator()",
+                "Accelerator(dataloader_config=DataLoaderConfiguration(even_batches=False))",
+                "import Accelerator",
+                "import Accelerator, DataLoaderConfiguration",
+            ),
+            ONE,
+        ),
+        (False, loop(f"with accelerator.join_uneven_inputs([net]):\n        {ARGMAX}"), ONE),
+        (False, loop("torch.distributed.gather(out.argmax(-1), seen)"), ONE),
         (False, loop(ARGMAX, "optimizer, train, held", "optimizer, train"), ONE),
         (False, loop(ARGMAX), {"instance_type": "ml.g5.2xlarge"}),
     )
