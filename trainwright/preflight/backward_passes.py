@@ -124,7 +124,7 @@ class _Graphs:
         if made is None:
             inner += [value.of] if value.of is not None else []
         elif not any(word in name for name in made.contexts for word in _NO_GRAPH):
-            if made.model is not None and is_of(made.model, self.models):
+            if is_of(made.model, self.models):
                 found[made.order] = made
             of_torch = made.name.startswith(("torch.", "?")) or made.name == "sum"
             losses = made.called is not None and any(name.startswith("torch.nn.") for name in made.called.made)

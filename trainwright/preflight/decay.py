@@ -109,5 +109,6 @@ def _epochs(code: ScriptFacts, loops: tuple[ast.AST, ...]) -> float | None:
     """Return how often the loop around that over the batches runs."""
     value = code.iterated(loops[-2]) if len(loops) > 1 else None
     made = [e for e in code.ran("range", "trange") if e.result is value]
-    ends = made[0].args[1:2] or made[0].args[:1] if made else []
-    return _number(ends[0]) if ends else None
+    given = [_number(value) for value in made[0].args] if made else []
+    first, end = (0.0, given[0]) if len(given) == 1 else given if len(given) == 2 else (None, None)
+    return end - first if first is not None and end is not None else None

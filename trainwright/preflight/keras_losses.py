@@ -143,7 +143,7 @@ class _Keras:
         """Report labels of another form than the loss is for."""
         data, labels = event.arg("x", 0), event.arg("y", 1)
         form = self._form_in(data) if labels is None and data is not None else self._form(labels)
-        if kind == "categorical" and form.startswith("integers"):
+        if kind == "categorical" and form in ("integers", "integers by their type"):
             cast = form == "integers by their type"  # one-hot rows may have such a type, too
             what = "categorical_crossentropy expects one-hot labels, and these are integers"
             yield at(LABELS, (event.module, event.node), what, severity="warning" if cast else None)

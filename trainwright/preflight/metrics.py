@@ -35,8 +35,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("gather", live=True):
         if not event.name.startswith("accelerate.Accelerator.") or not event.loops or event.loops[-1] in training:
             continue
+        given = event.arg("tensor", 0)
         by_name = "loss" in ast.unparse(event.node).lower()  # a mean of the batch, as a rule
-        if event.args and _completed(code, event) and not by_name and _per_sample(code, event.args[0], event):
+        if given is not None and _completed(code, event) and not by_name and _per_sample(code, given, event):
             yield at(REPEATED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
             return
 

@@ -53,6 +53,7 @@ CASES: list[Case] = [
     # Every fourth step, before the pass as well as after it.
     ("TW415", True, hvd("pass", *COUNTED, "    opt.step()", FOURTH), MPI),
     ("TW415", True, hvd("pass", *COUNTED, "    opt.step()\n", "", "    opt.zero_grad()", FOURTH), MPI),
+    ("TW415", False, hvd(SECOND, NAMED, "model.named_parameters(), hvd.Compression.none, 2"), MPI),
     ("TW415", False, hvd("pass"), MPI),
     ("TW415", False, hvd(SECOND, NAMED, f"{NAMED}, backward_passes_per_step=2"), MPI),
     ("TW415", False, hvd(SECOND, NAMED, f"{NAMED}, backward_passes_per_step=passes"), MPI),
@@ -152,6 +153,7 @@ FREED: list[Case] = [
                    "self.criterion = nn.BCEWithLogitsLoss()\n        self.opt_g = ")),
         (False, gan(loss_d="criterion(D(torch.cat([real, fake.detach()])), label)")),
         (False, gan(backward="loss_d.backward(**options)")),
+        (False, two("first.backward(); second.backward()")),
         (False, gan(backward="loss_d.backward(retain_graph=kept)")),
         (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.detach())"))),
         (False, gan(loss_d=SUMMED.replace("D(fake)", "D(fake.data)"))),

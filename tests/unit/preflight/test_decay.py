@@ -48,6 +48,8 @@ GRAPH = (
     "for run in range(5):\n    for epoch in range({}):\n        net(nodes).sum().backward()\n"
     "        optimizer.step()\n        scheduler.step()\n"
 )
+ONCE = LOOP.format(made="StepLR(optimizer, 1, 0.7)", batch="scheduler.step()", end="", head="")
+ONCE = but(ONCE, "for epoch in range(90):\n    for i, x in enumerate(loader)", "for i, x in enumerate({})")
 UPDATE = "def update(optimizer, scheduler):\n    optimizer.step()\n    scheduler.step()\n"
 CASES: list[Case] = [
     ("TW464", reported, script, ONE)
@@ -71,6 +73,12 @@ CASES: list[Case] = [
         (True, "import torch\nfrom torch.optim.lr_scheduler import StepLR\n" + CLASS.format(10)),
         (False, "import torch\nfrom torch.optim.lr_scheduler import StepLR\n" + CLASS.format(10_000)),
         (True, loop(DAILY, head=parser("'--decay', default=1"), batch="if args.decay:\n            scheduler.step()")),
+        (True, loop("lr_scheduler.CosineAnnealingLR(optimizer, 90)", "range(90)", "range(1, 91)")),
+        (True, ONCE.format("loader")),
+        (False, ONCE.format("rows")),
+        (False, loop("lr_scheduler.CosineAnnealingLR(optimizer, 90)", "range(90)", "range(epochs)")),
+        (False, loop("lr_scheduler.CosineAnnealingLR(optimizer, 90)", "range(90)", "range(first, 90)")),
+        (False, loop("lr_scheduler.CosineAnnealingLR(optimizer, 91)", "range(90)", "range(1, 91)")),
         (False, loop(batch="", end="scheduler.step()")),
         (False, scheduler("MultiStepLR(optimizer, [30, 60000])")),
         (False, scheduler("StepLR(optimizer, 5000)")),

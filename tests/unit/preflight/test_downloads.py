@@ -67,6 +67,7 @@ FETCHES: list[Case] = [
         (True, "torch.hub.load('pytorch/vision', 'resnet18', source='github')", ISOLATED),
         (True, "import torch.distributed as dist\nif dist.get_rank() == 0:\n    " + ID, SEVERAL),
         (True, "d = torchvision.datasets.MNIST('/tmp/d', download=int(os.environ['LOCAL_RANK']) == 0)", SEVERAL),
+        (True, "import torch.distributed as dist\nif dist.is_initialized():\n    " + ID, SEVERAL),
         # An image of one's own may hold it.
         ("warning", ID, OWN),
         ("warning", MNIST, OWN),

@@ -105,6 +105,8 @@ GATHERED: list[Case] = [
         ),
         (True, loop(f"{ARGMAX}\nrun(held)", "for x, y in held", "def run(batches):\n  for x, y in batches"), ONE),
         (True, loop(ARGMAX, "DataLoader(others)", "DataLoader(others, drop_last=False)"), ONE),
+        (True, loop("seen.append(accelerator.gather(tensor=out))"), ONE),
+        (True, loop(ARGMAX, "Accelerator()", "Accelerator(even_batches=True)"), ONE),
         (False, loop(ARGMAX.replace("gather", "gather_for_metrics")), ONE),
         # One number of each process.
         (False, loop("loss = out.mean()\n    seen.append(accelerator.gather(loss))"), ONE),
