@@ -51,6 +51,11 @@ def test_the_verb_explains_a_rule(tmp_path):
     assert told["example"] == examples()["TW128"]
 
 
+def test_a_rule_of_scripts_is_silenced_in_the_script():
+    done = call("preflight", "--explain", "TW462")
+    assert done.returncode == 0 and "silence: # trainwright: ignore[TW462] the reason" in done.stdout
+
+
 def test_rules_of_job_files_are_explained_as_well():
     done = call("preflight", "--explain", "TW230")
     assert done.returncode == 0 and 'silence: {TW230: "the reason"}' in done.stdout
