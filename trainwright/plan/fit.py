@@ -84,7 +84,8 @@ def rules_against(name: str, catalog: Catalog, draft: Draft) -> list[Incompatibi
     found = []
     for rule in catalog.rules.rules:
         if rule.refuse and [*rule.when.components] == [name]:
-            component = Fact(None, provider=rule.when.components[name].provider)
+            named = rule.when.components[name].provider
+            component = Fact(None, provider=named[0] if isinstance(named, tuple) else named)
             facts = replace(bare, components={name: component})
             found += [rule] if incompatibilities.applies(rule.when, facts) is not None else []
     return found

@@ -32,7 +32,7 @@ ONE_HOST = Rule(
     remedy="if local_rank == 0: … (the first process of each host), then a barrier; or an input channel.",
 )
 RULES = (ISOLATED, ONE_HOST)
-Kind = Literal["hub", "weights", "data", "address", "command"]
+DownloadKind = Literal["hub", "weights", "data", "address", "command"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Fetch:
     """
 
     event: Event
-    kind: Kind
+    kind: DownloadKind
     into: Value | None = None
 
 

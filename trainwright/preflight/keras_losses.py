@@ -29,7 +29,7 @@ LABELS = Rule(
     remedy="sparse_categorical_crossentropy for integers, categorical_crossentropy for to_categorical(labels).",
 )
 RULES = (LOGITS, LABELS)
-Kind = Literal["categorical", "sparse_categorical", "binary"]
+LossKind = Literal["categorical", "sparse_categorical", "binary"]
 _CROSSENTROPY = re.compile(r"^(sparse_categorical|categorical|binary)_?crossentropy$")
 _MODELS = ("Sequential", "Model", "Functional")
 _ONE_HOT = ("to_categorical", "one_hot", "get_dummies", "eye", "identity")
@@ -71,7 +71,7 @@ class _Keras:
     def __init__(self, code: ScriptFacts) -> None:
         self.code = code
 
-    def loss(self, value: Value | None) -> tuple[Kind, bool] | None:
+    def loss(self, value: Value | None) -> tuple[LossKind, bool] | None:
         """Return a cross-entropy and whether it expects logits; None of another loss."""
         if value is None:
             return None
@@ -80,7 +80,7 @@ class _Keras:
         found = _CROSSENTROPY.match(re.sub("(?<=[a-z])(?=[A-Z])", "_", word).lower())
         if found is None or value.tags & {"flag"}:
             return None
-        kind: Kind = found[1]  # type: ignore[assignment]
+        kind: LossKind = found[1]  # type: ignore[assignment]
         if isinstance(single, str) or value.name:
             return kind, False
         if made is None or made.opened:
@@ -139,7 +139,7 @@ class _Keras:
 
     # ---- labels ------------------------------------------------------------------------------------------------------
 
-    def labelled(self, event: Event, kind: Kind) -> Iterator[Finding]:
+    def labelled(self, event: Event, kind: LossKind) -> Iterator[Finding]:
         """Report labels of another form than the loss is for."""
         data, labels = event.arg("x", 0), event.arg("y", 1)
         form = self._form_in(data) if labels is None and data is not None else self._form(labels)
