@@ -23,6 +23,7 @@ NOT_ON_CPU = {
     "fi_info of Debian 12 hides providers without a device; AWS's was not tried without one": {
         "efa::test_efa_is_among_the_providers"
     },
+    "not compiled for GPU memory here": {"efa::test_gpu_memory_is_known"},
     "the distribution's Open MPI has its own": {"openmpi::test_parameters_are_in_the_file_once"},
     "Open MPI is the distribution's or the EFA installer's": {"openmpi::test_no_manual_pages"},
     "the framework has no triton 3": {

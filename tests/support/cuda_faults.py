@@ -46,6 +46,7 @@ WHEELS_FAIL = (
         "no_cuda_runtime_is_linked",
         "no_test_programs_are_left",
         "runtime_has_the_name_that_it_asks_for",
+        "it_loads",
     )
     | named(
         "efa",
@@ -53,6 +54,7 @@ WHEELS_FAIL = (
         "efa_is_among_the_providers",
         "verbs_know_efa",
         "tcp_provider_answers",
+        "gpu_memory_is_known",
         "fork_is_safe",
     )
     | named("openmpi", "no_manual_pages", "parameters_are_in_the_file_once")
@@ -82,4 +84,4 @@ RUN mkdir /opt/stubs && ln -s /opt/metis/lib/libmetis.so /opt/stubs/libcuda.so.1
 STUB_FAIL = named("rmm", "library_is_not_linked_with_a_stub")
 COVERED = ("nccl", "rmm", "aws-ofi-nccl", "efa", "openmpi")
 # They need a GPU.
-NOT_SHOWN = named("nccl", "all_reduce_and_broadcast") | named("rmm", "pool") | named("aws-ofi-nccl", "it_loads")
+NOT_SHOWN = named("nccl", "all_reduce_and_broadcast") | named("rmm", "pool")
