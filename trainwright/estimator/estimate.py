@@ -19,7 +19,8 @@ from trainwright.estimator.create_training_job import encoded, launch_hyperparam
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan, packages_of
 from trainwright.estimator.subject import CLUSTERS, SMP_PARAMETERS, Subject, part
-from trainwright.sagemaker.job import Job, PlanRequest, read_job
+from trainwright.preflight.carried import resolve_plan
+from trainwright.sagemaker.job import Job, read_job
 
 FORMATS = ("python", "request", "cli", "hyperparameters", *CLUSTERS)
 COMMAND_LINE = "the command line"
@@ -211,32 +212,6 @@ def generate(subject: Subject, form: str) -> Any:
         return sbatch.script(subject) if subject.cluster == "slurm" else manifest.manifest(subject, subject.cluster)
     request = make_request(replace(subject, generates=True))
     return awscli.script(subject, request) if form == "cli" else request
-
-
-def resolve_plan(image: PlanRequest) -> Any:
-    """Resolve the plan of a job file; nothing is built and no engine is used.
-
-    Raises:
-        RequestError: the request is invalid.
-        Conflict: no image line fits the request.
-    """
-    from trainwright.catalog.catalog import open_catalog
-    from trainwright.lock import unproven
-    from trainwright.plan.request import make_request as request_of
-    from trainwright.plan.resolve import resolve
-    from trainwright.site.site import load_site
-
-    site = load_site()
-    request = request_of(
-        framework=image.framework,
-        cuda=image.cuda,
-        version=image.version,
-        python=image.python,
-        base=image.base,
-        with_=",".join(image.with_) or None,
-        without=",".join(image.without) or None,
-    )
-    return resolve(request, open_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
 
 
 def texts(document: EstimatorDocument) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
+from trainwright.preflight import requirements
 from trainwright.sagemaker.toolkit import TOOLKIT
 from trainwright.user.requirements import logical_lines, requirements_text
 
@@ -29,7 +30,15 @@ NOT_A_REQUIREMENT = Rule(
     "only a comparison, a marker or an address; pip's requirements file format",
     remedy="Write NAME==VERSION, with two equals signs.",
 )
-RULES = (NEWER_SYNTAX, NOT_A_REQUIREMENT)
+NOT_OF_THE_IMAGE = Rule(
+    code="TW329",
+    severity="error",
+    title="requirements.txt needs another version of a package than the image carries (a warning or a note: a package "
+    "that goes with one torch only, and that the image lacks; nothing is known of the image)",
+    source=f"TW199, TW475 and TW476 of preflight; {requirements.CHANGES.source}",
+    remedy=requirements.CHANGES.remedy,
+)
+RULES = (NEWER_SYNTAX, NOT_A_REQUIREMENT, NOT_OF_THE_IMAGE)
 # In every version of PEP 508's grammar: a name, extras, and how what follows begins.
 _NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[ \t]*(?:\[[^]]*\][ \t]*)?(?:===|[<>!=~]=|[<>;@(]|\Z)")
 # Paths, addresses and variables, of which pip does not ask an index.
@@ -47,7 +56,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     if (folder / entry).is_file():
         yield from _syntax(subject, folder / entry, folder)
     if source is not None:
-        yield from _requirements(folder / "requirements.txt", f"{PurePosixPath(source) / 'requirements.txt'}")
+        file, shown = folder / "requirements.txt", f"{PurePosixPath(source) / 'requirements.txt'}"
+        yield from _requirements(file, shown)
+        yield from _against_the_image(subject, file, shown)
 
 
 def _syntax(subject: Subject, entry: Path, folder: Path) -> Iterator[Finding]:
@@ -90,3 +101,18 @@ def _requirements(file: Path, shown: str) -> Iterator[Finding]:
         asked = re.split(r"\s-", line)[0].strip()
         if asked and not line.startswith("-") and not _ELSEWHERE.search(asked) and not _NAMED.match(asked):
             yield NOT_A_REQUIREMENT.finding(f"{shown}, line {number}: {asked!r}", path="source_dir")
+
+
+def _against_the_image(subject: Subject, file: Path, shown: str) -> Iterator[Finding]:
+    """What preflight finds in the file, at the job's key."""
+    if not file.is_file():
+        return
+    try:
+        found = requirements.check_for(subject.job, file, shown)
+    except RequestError:
+        return  # pip guesses other encodings
+    for each in found:
+        line = f", line {each.line}" if each.line else ""
+        yield NOT_OF_THE_IMAGE.finding(
+            f"{shown}{line}: {each.message}", path="source_dir", severity=each.severity, remedy=each.remedy
+        )

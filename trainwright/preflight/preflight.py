@@ -21,6 +21,7 @@ from trainwright.preflight import (
     arguments,
     averaging,
     backward_passes,
+    carried,
     collectives,
     data,
     dataclass_arguments,
@@ -229,8 +230,8 @@ def preflight(
             job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.
-        image: that the job runs in, built here (default: the job file's, if it was): its packages are held against
-            the requirements.txt of the source folder, or of the script's own.
+        image: that the job runs in, built here (default: the job file's image or plan): its packages are held
+            against the requirements.txt of the source folder, or of the script's own.
         accepted: the file of the baseline.
         renewed: write that file from today's findings.
         only_training: leave out scripts that do not train.
@@ -259,24 +260,14 @@ def preflight(
         )
 
     unread = [Unread(path=path, reason=why.message) for path, why in named.unread.items()]
-    beside_of = _requirements(
-        image or _built(job), [Path(source_dir)] if source_dir else [Path(path) for path in paths]
-    )
+    beside_of = _requirements(image, job, [Path(source_dir)] if source_dir else [Path(path) for path in paths])
     return _checked(named.found, job_of, unread, beside=beside_of, accepted=accepted, renewed=renewed, strict=strict)
 
 
-def _built(job: Job | None) -> str | None:
-    """The image of a job, if it was built here."""
-    try:
-        return requirements.carried(job.image).image if job is not None and job.image else None
-    except RequestError:
-        return None
-
-
-def _requirements(image: str | None, places: Sequence[Path]) -> dict[str, list[Finding]]:
+def _requirements(image: str | None, job: Job | None, places: Sequence[Path]) -> dict[str, list[Finding]]:
     """The findings of the requirements files in folders, and beside scripts, by their names."""
-    if image is None:
-        return {}
-    carried = requirements.carried(image)
     files = dict.fromkeys((place if place.is_dir() else place.parent) / requirements.FILE for place in places)
-    return {str(path): requirements.check(path, str(path), carried) for path in files if path.is_file()}
+    if image is not None:
+        known = carried.carried(image)
+        return {str(path): requirements.check(path, str(path), known) for path in files if path.is_file()}
+    return {str(path): requirements.check_for(job, path, str(path)) for path in files if path.is_file() and job}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from trainwright.core.data_files import read_text
-from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.carried import Carried, of_job
+from trainwright.sagemaker.job import Job
+from trainwright.user.requirements import logical_lines, requirements_text
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -22,44 +23,43 @@ CHANGES = Rule(
     "the job starts; without constraints it would replace what was tested (pip, User Guide, Constraints Files)",
     remedy="ask for the image's version, or leave the line out; --with-requirements builds an image with another one",
 )
-RULES = (CHANGES,)
+TIED = Rule(
+    code="TW475",
+    severity="note",
+    title="requirements.txt asks for a package that goes with one torch only, and the image lacks it (a warning: the "
+    "package index has it for another build of torch)",
+    source="METADATA of their releases: `torch==X` in torchvision 0.28.0, torchaudio 2.10.0, xformers 0.0.34, "
+    "torchtext 0.17.2 and vllm 0.33.0; `torchvision` in fastai 2.8.12, timm 1.0.31, ultralytics 8.4.190, "
+    "easyocr 1.7.2, open_clip_torch 3.3.0, segmentation_models_pytorch 0.6.0 and torchgeo 0.8.1. Beside torch "
+    "2.13.0+cpu the index's torchvision cannot be imported: images/pytorch/cpu/line.yaml",
+    remedy="Build the image --with-requirements; then nothing is chosen when the job starts.",
+)
+UNKNOWN = Rule(
+    code="TW476",
+    severity="note",
+    title="requirements.txt was not compared with the image, as its packages are not known",
+    source="the packages are those of a build record of this machine, or of the lock of the job's `plan`",
+    remedy="Name the image that was built here (preflight --image), or its plan in the job file.",
+)
+RULES = (CHANGES, TIED, UNKNOWN)
+# Up to this torch each release pins one (`torch==`), and each torch has one release; later ones state a lower bound or
+# nothing (METADATA of torchvision 0.28.0 and 0.29.2, and of torchaudio 2.10.0 and 2.11.0).
+_PINNING = {"torchvision": "2.13.0", "torchaudio": "2.10.0"}
+_OF_ONE_TORCH = {*_PINNING, "xformers", "torchtext", "vllm"}
+_BRINGING_TORCHVISION = {
+    *("fastai", "timm", "ultralytics", "easyocr", "open-clip-torch", "segmentation-models-pytorch", "torchgeo"),
+}
 
 
-class Carried(NamedTuple):
-    """What an image carries: its name, its Python's full version, and versions of packages by normalized name."""
-
-    image: str
-    python: str
-    packages: Mapping[str, str]
-
-
-def carried(image: str) -> Carried:
-    """The packages of an image that was built here, from its record.
-
-    Args:
-        image: a tag, its address in a registry, or the beginning of its id.
-
-    Raises:
-        RequestError: no image of that name was built here.
-    """
-    from packaging.utils import canonicalize_name
-
-    from trainwright.build.store import all_records
-
-    records = all_records()
-    for record in records:
-        if image in (*record.tags, record.pushed) or record.image_id.removeprefix("sha256:").startswith(
-            image.removeprefix("sha256:") or " "
-        ):
-            found = record.probe.get("distributions", {})
-            packages = {str(canonicalize_name(name)): str(version) for name, version in found.items()}
-            python = record.probe.get("interpreter", {}).get("version") or record.plan.python
-            return Carried(image, str(python), packages)
-    known = [tag for record in records for tag in record.tags]
-    raise RequestError(
-        f"--image {image}: was not built here, so its packages are not known. {did_you_mean(image, known)}".strip(),
-        remedy="./invoke list --built shows the images that were built here.",
-    )
+def check_for(job: Job, path: Path, shown: str) -> list[Finding]:
+    """The findings of a requirements file for the image or the plan of a job; a note if its packages are not known."""
+    if job.image is None and job.plan is None:
+        return []
+    try:
+        image = of_job(job)
+    except (RequestError, Conflict) as unknown:
+        return [UNKNOWN.finding(unknown.message.splitlines()[0], path=shown)]
+    return check(path, shown, image)
 
 
 def check(path: Path, shown: str, image: Carried) -> list[Finding]:
@@ -72,14 +72,61 @@ def check(path: Path, shown: str, image: Carried) -> list[Finding]:
         shown: its name in findings.
         image: what the image carries.
     """
+    from packaging.utils import canonicalize_name
+
     found = []
-    for number, text in enumerate(read_text(path).splitlines(), start=1):
+    for number, text in logical_lines(requirements_text(path, shown)):
         wanted = _requirement(text)
-        if wanted is not None and (has := _changed(wanted, image)):
-            asks = f"{wanted.name} from {wanted.url}" if wanted.url else f"{wanted.name}{wanted.specifier}"
+        if wanted is None or not _applies(wanted, image):
+            continue
+        asks = f"{wanted.name} from {wanted.url}" if wanted.url else f"{wanted.name}{wanted.specifier}"
+        has = image.packages.get(canonicalize_name(wanted.name), "")
+        if not has:
+            found += _companion(wanted, asks, image, shown, number)
+        elif wanted.url or not wanted.specifier.contains(has, prereleases=True):
             message = f"{asks}, but {image.image} carries {wanted.name} {has}"
             found.append(CHANGES.finding(message, path=shown, line=number))
     return found
+
+
+def _companion(wanted: Requirement, asks: str, image: Carried, shown: str, line: int) -> list[Finding]:
+    """What a package that the image lacks has to do with the image's torch, if anything."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    asked, torch = str(canonicalize_name(wanted.name)), image.packages.get("torch", "")
+    name = "torchvision" if asked in _BRINGING_TORCHVISION else asked
+    if not torch or wanted.url or name not in _OF_ONE_TORCH or name in image.packages:
+        return []
+    has = Version(torch)
+    fits = _fitting(name, has.public)
+    fit = f"; {name} {fits} is made for it" if fits else ""
+    if fits and asked in _PINNING and not wanted.specifier.contains(fits, prereleases=True):
+        if has.local and wanted.specifier.contains(f"{fits}+{has.local}", prereleases=True):
+            return []
+        if Version(has.public) <= Version(_PINNING[asked]):
+            message = f"{asks} requires another torch, but {image.image} carries torch {torch}{fit}"
+            return [CHANGES.finding(message, path=shown, line=line)]
+    what = asks if name == asked else f"{name}, which {asks} requires,"
+    message = f"{what} is not in {image.image}, which carries torch {torch}{fit}"
+    if has.local:
+        message += f". The {name} of the Python package index is not compiled for +{has.local}"
+    remedy = f"Build the image --with {name}; then nothing is chosen when the job starts." if fits else None
+    severity = "warning" if has.local else TIED.severity
+    return [TIED.finding(message, path=shown, line=line, severity=severity, remedy=remedy)]
+
+
+def _fitting(name: str, torch: str) -> str:
+    """The version of a package that the image lines have beside a torch; empty if none has it."""
+    from packaging.version import Version
+
+    from trainwright.catalog.catalog import open_catalog
+
+    for entry in open_catalog().lines:
+        own = {**entry.line.options, **entry.line.components}
+        if "pytorch" in own and name in own and Version(own["pytorch"].version).public == torch:
+            return own[name].version
+    return ""
 
 
 def _requirement(line: str) -> Requirement | None:
@@ -93,15 +140,10 @@ def _requirement(line: str) -> Requirement | None:
         return None
 
 
-def _changed(wanted: Requirement, image: Carried) -> str:
-    """The version of the image that a requirement is at odds with; empty if it is not."""
-    from packaging.utils import canonicalize_name
-
-    has = image.packages.get(canonicalize_name(wanted.name), "")
+def _applies(wanted: Requirement, image: Carried) -> bool:
+    """Whether a requirement's marker, if any, is true in the image."""
     short = ".".join(image.python.split(".")[:2])
     # The platform of every image; PEP 508 names the variables.
     own = {"python_version": short, "python_full_version": image.python, "sys_platform": "linux", "os_name": "posix"}
     own |= {"platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython"}
-    if not has or (wanted.marker is not None and not wanted.marker.evaluate({**own, "extra": ""})):
-        return ""
-    return has if wanted.url or not wanted.specifier.contains(has, prereleases=True) else ""
+    return wanted.marker is None or wanted.marker.evaluate({**own, "extra": ""})

@@ -9,9 +9,10 @@ import pytest
 from tests.support.rule_jobs import G5, ON, REFERENCE, dist, found, image, source_folder, tuned
 from trainwright.core.records import parse_record
 from trainwright.estimator.check import check
-from trainwright.estimator.estimate import generate, resolve_plan
+from trainwright.estimator.estimate import generate
 from trainwright.estimator.image import packages_of
 from trainwright.estimator.subject import Subject
+from trainwright.preflight.carried import resolve_plan
 from trainwright.sagemaker.job import Job, PlanRequest
 
 folder = pytest.fixture(scope="module")(source_folder)
@@ -148,6 +149,26 @@ def test_a_line_that_pip_refuses(tmp_path, line, told, entry):
     errors = [each for each in found(tmp_path, {"entry_point": entry}, image()) if each.code == "TW327"]
     assert [each.path for each in errors] == ["source_dir"] * (told and entry == "train.py")
     assert all("src/requirements.txt, line 2: " in each.message for each in errors)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"framework": "pytorch", "cuda": "cpu"}, [("error", 1), ("warning", 2)]),
+        ({"framework": "pytorch", "cuda": "cpu", "with": ["torchvision"]}, [("error", 1)]),
+        ({"framework": "pytorch", "cuda": "cu113", "base": "dlc"}, [("note", 0)]),
+    ],
+)
+def test_requirements_of_another_image(tmp_path, plan, told):
+    """As preflight finds them; of an image that builds on AWS's not all packages are known."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    (tmp_path / "src" / "requirements.txt").write_text("torch>=2.14\ntorchvision\n")
+    job = parse_record(Job, {"plan": plan, "entry_point": "train.py", "source_dir": "src"}, "job.yaml")
+    errors = [each for each in check(Subject(job, image(), folder=tmp_path)) if each.code == "TW329"]
+    assert [(each.path, each.severity) for each in errors] == [("source_dir", severity) for severity, _ in told]
+    for each, (_, line) in zip(errors, told, strict=True):
+        assert f"src/requirements.txt{f', line {line}' if line else ''}: " in each.message
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.build_records import record_of
@@ -12,9 +13,11 @@ from tests.support.in_process import call
 from trainwright.build import store
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.errors import RequestError
+from trainwright.plan.of_line import plan_of
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.preflight.requirements import Carried, carried, check
+from trainwright.preflight.carried import Carried, carried, of_plan
+from trainwright.preflight.requirements import check
 
 pytestmark = pytest.mark.usefixtures("own_places")
 IMAGE = Carried("img:1", "3.11.2", {"torch": "2.13.0+cpu", "typing-extensions": "4.15.0", "numpy": "2.4.6"})
@@ -41,6 +44,13 @@ IMAGE = Carried("img:1", "3.11.2", {"torch": "2.13.0+cpu", "typing-extensions": 
         ("-r other.txt", None),
         ("git+https://example.org/torch", None),
         ("", None),
+        # pip's "Requirements File Format": a backslash goes on in the next line.
+        ("numpy<2 \\\n    --hash=sha256:ab", ("numpy<2", "numpy 2.4.6")),
+        # METADATA of torchvision 0.28.0: Requires-Dist: torch (==2.13.0). PyTorch's own table has one for each torch.
+        ("torchvision==0.22.1", ("torchvision==0.22.1", "torch 2.13.0+cpu; torchvision 0.28.0")),
+        ("torchvision<0.28", ("torchvision<0.28", "torch 2.13.0+cpu; torchvision 0.28.0")),
+        ("torchvision==0.28.0+cpu", None),
+        ("torchvision @ https://example.org/torchvision.whl", None),
     ],
 )
 def test_a_line_that_needs_a_change_is_a_pair(tmp_path, line, pair):
@@ -50,6 +60,95 @@ def test_a_line_that_needs_a_change_is_a_pair(tmp_path, line, pair):
     assert [(f.code, f.line, f.path) for f in found] == ([("TW199", 2, "src/requirements.txt")] if pair else [])
     for part in pair or ():
         assert part in found[0].message
+
+
+# Requires-Dist of each as in the source of the rule: torchvision 0.28.0 `torch (==2.13.0)`, fastai `torchvision>=0.11`,
+# xformers 0.0.33.post2 `torch==2.9.1`; torchaudio 2.11.0 has none, so 2.11.0 is not the only one for torch 2.13.
+@pytest.mark.parametrize(
+    ("line", "torch", "severity", "fits"),
+    [
+        ("torchvision", "2.13.0+cpu", "warning", "torchvision 0.28.0"),
+        ("torchvision", "2.13.0", "note", "torchvision 0.28.0"),
+        ("TorchVision>=0.20", "2.7.1", "note", "torchvision 0.22.1"),
+        ("fastai", "2.13.0+cpu", "warning", "torchvision 0.28.0"),
+        ("torchaudio==2.9.1", "2.13.0", "note", "torchaudio 2.11.0"),
+        ("torchvision==0.29.0", "2.15.0", "note", "torchvision 0.29.2"),
+        ("xformers==0.0.31", "2.9.1", "note", "xformers 0.0.33.post2"),
+        ("vllm", "2.13.0", "note", ""),
+        ("torchvision", "2.3.1", "note", ""),
+        ("torchvision", "", "", ""),
+        ("einops", "2.13.0+cpu", "", ""),
+    ],
+)
+def test_a_package_that_goes_with_one_torch(tmp_path, line, torch, severity, fits):
+    path = tmp_path / "requirements.txt"
+    path.write_text(f"{line}\n")
+    found = check(path, "requirements.txt", Carried("img:1", "3.11.2", {"torch": torch} if torch else {}))
+    assert [(f.code, f.severity) for f in found] == ([("TW475", severity)] if severity else [])
+    for each in found:
+        assert f"torch {torch}" in each.message and ("is made for it" in each.message) == bool(fits)
+        assert fits in each.message
+        assert ("--with-requirements" in each.remedy) == (not fits)
+
+
+@pytest.mark.parametrize("line", ["torchvision", "torchvision==0.1", "timm"])
+def test_a_package_of_one_torch_that_the_image_has(tmp_path, line):
+    path = tmp_path / "requirements.txt"
+    path.write_text(f"{line}\n")
+    found = check(path, "requirements.txt", Carried("img:1", "3.11.2", {"torch": "2.13.0", "torchvision": "0.28.0"}))
+    assert [f.code for f in found] == (["TW199"] if "=" in line else [])
+
+
+# The lock of the line and torch's own table of versions say what it carries, without a build.
+def test_the_plan_of_a_job_says_what_its_image_carries(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("print(1)\n")
+    (tmp_path / "src/requirements.txt").write_text("torch>=2.14\ntorchvision\n")
+    job = tmp_path / "job.yaml"
+    job.write_text("entry_point: train.py\nsource_dir: src\nplan: {framework: pytorch, cuda: cpu}\n")
+    document = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)
+    assert [(f["code"], f["severity"], f["line"]) for f in document["findings"]] == [
+        ("TW199", "error", 1),
+        ("TW475", "warning", 2),
+    ]
+    with_it = "plan: {framework: pytorch, cuda: cpu, with: [torchvision]}"
+    job.write_text(f"entry_point: train.py\nsource_dir: src\n{with_it}\n")
+    document = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)
+    assert [f["code"] for f in document["findings"]] == ["TW199"]
+
+
+def test_a_record_of_the_plan_is_better_than_its_lock(built):
+    store.save(msgspec.structs.replace(built, probe={**built.probe, "distributions": {"torch": "9.9"}}))
+    known = of_plan(built.plan)
+    assert (known.packages, known.python) == ({"torch": "9.9"}, built.probe["interpreter"]["version"])
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("image: team/trainer:2", "was not built here"),
+        ("plan: {framework: pytorch, cuda: cu113, base: dlc}", "AWS's base image"),
+        ("plan: {framework: pytorch, version: 99.0.0}", "99.0.0"),
+        ("", ""),
+    ],
+)
+def test_what_was_not_compared_is_a_note(tmp_path, image, why):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "job.yaml").write_text(f"entry_point: train.py\nsource_dir: .\n{image}\n")
+    quiet = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)
+    assert "TW476" not in [f["code"] for f in quiet["findings"]]
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    found = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)["findings"]
+    assert [(f["code"], f["severity"]) for f in found] == ([("TW476", "note")] if image else [])
+    assert all(why in f["message"] for f in found)
+
+
+def test_the_packages_of_each_plan_have_its_framework():
+    catalog = open_catalog()
+    for entry in catalog.lines:
+        if entry.line.base.kind != "dlc" and "pytorch" in entry.line.components:
+            known = of_plan(plan_of(entry, catalog)).packages
+            assert known["torch"].partition("+")[0] == entry.line.version, entry.line
 
 
 @pytest.fixture
