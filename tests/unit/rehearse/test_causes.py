@@ -33,6 +33,24 @@ CERTIFICATE_VERIFY_FAILED] certificate verify failed'))': /simple/x/
 ERROR: Could not find a version that satisfies the requirement x==1.0 (from versions: none)
 ERROR: No matching distribution found for x==1.0
 sagemaker-training-toolkit ERROR    InstallRequirementsError:"""
+# pip 26.3 with PIP_CONSTRAINT, for `torch>=2.14`.
+CONSTRAINT = """\
+ERROR: Cannot install torch>=2.14 because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    The user requested torch>=2.14
+    The user requested (constraint) torch==2.13.0+cpu
+
+Additionally, some packages in these conflicts have no matching distributions available for your environment:
+    torch
+
+To fix this you could try to:
+1. loosen the range of package versions you've specified
+2. remove package versions to allow pip to attempt to solve the dependency conflict
+
+ERROR: ResolutionImpossible: for help visit \
+https://pip.pypa.io/en/latest/topics/dependency-resolution/#dealing-with-dependency-conflicts
+sagemaker-training-toolkit ERROR    InstallRequirementsError:"""
 INTERFACE = """\
 WARNING: An invalid value was given for oob_tcp_if_include.
   Local host:  ip-10-77-0-1
@@ -71,6 +89,7 @@ def rank(number: int, size: int, **more: Any) -> Process:
         (INTERFACE, "interface-missing", "no network interface ethwe", "eth0"),
         (PIP, "requirement-unreachable", "CERTIFICATE_VERIFY_FAILED", "PIP_INDEX_URL"),
         (PIP.partition("\n")[2], "requirement-impossible", "no package for x==1.0", "requirements.txt"),
+        (CONSTRAINT, "requirement-constrained", "another version than torch==2.13.0+cpu", 'PIP_CONSTRAINT": ""'),
         ("InstallRequirementsError:", "requirement-impossible", "cannot be installed", "last lines of pip"),
         ("/opt/venv/bin/python: No module named mpi4py", "mpi4py-missing", "no mpi4py", "mpi4py"),
         (

@@ -51,6 +51,8 @@ LINES = [
     (" No authentication methods available              Can be ignored for worker when", "ssh-no-key"),
     (" Authentication failed.              Can be ignored for worker when master completes", "ssh-refused"),
     ("ERROR: No matching distribution found for no-such-package==1.0", "requirements"),
+    ("error: No solution found when resolving dependencies", "requirements"),
+    ("    The user requested (constraint) torch==2.13.0+cpu", "constraint"),
     ("SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "certificate"),
     ("[FATAL tini (7)] exec train failed: No such file or directory", "no-train"),
     ("SMDebug Does Not Currently Support Distributed Training Jobs With Checkpointing Enabled", "debugger-checkpoints"),
