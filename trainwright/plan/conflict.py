@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
@@ -41,6 +42,15 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | N
     return sorted(kept, key=_order)
 
 
+def _told(request: Request, found: Sequence[tuple[Draft, list[Objection]]]) -> list[list[Objection]]:
+    """The objections to each draft, without rules that refuse only another version, CUDA, Python or base."""
+    asked = [word for word in words_of(request) if word.partition(" ")[0] in ("--framework", *_OF_LINES)]
+    near = [each for draft, each in found if all(keeps(word, draft) for word in asked)]
+    facts = {fact for each in near for objection in each for fact in objection.facts}
+    return [[o for o in each if not near or o.closed or o.facts <= facts] for _, each in found]
+
+
+_OF_LINES = ("--base", "--python", "--cuda", "--version")
 # If there is a choice, the least informative is left out first.
 _ORDER = [
     "--framework",
@@ -50,10 +60,7 @@ _ORDER = [
     "--with",
     "--without",
     "--set",
-    "--base",
-    "--python",
-    "--cuda",
-    "--version",
+    *_OF_LINES,
 ]
 
 
@@ -77,7 +84,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     """
     per_draft = [list(objections(request, catalog, draft)) for draft in drafts]
     open_ = smallest([[o for o in found if not o.closed] for found in per_draft])
-    core = open_ if open_ is not None else smallest(per_draft)
+    core = open_ if open_ is not None else smallest(_told(request, list(zip(drafts, per_draft, strict=True))))
     assert core is not None
     own = [draft for draft in drafts if draft.line.framework == request.framework]
     words = [word for word in words_of(request) if word in core]
@@ -248,13 +255,30 @@ def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Att
     """The three nearest requests that resolve, as complete command lines; each was tried."""
     found: dict[str, str] = {}
     for draft in sorted(drafts, key=lambda draft: _distance(request, catalog, draft)):
-        for keep_required in (True, False):
-            offer = _settle(request, catalog, draft.entry, keep_required=keep_required)
+        tries = [(each, True) for each in _untied(request, catalog, draft)]
+        for wanted, keep_required in [*tries, (request, True), (request, False)]:
+            offer = _settle(wanted, catalog, draft.entry, keep_required=keep_required)
+            if wanted is not request and (offer is None or offer.set_ != wanted.set_):
+                continue  # a way of its own that this line does not have
             if offer is not None and (plan := attempt(offer)) is not None:
                 found.setdefault(plan.id, f"./invoke build {offer.flags()}")
             if len(found) == 3:
                 return [{"command": command, "plan id": identity} for identity, command in found.items()]
     return [{"command": command, "plan id": identity} for identity, command in found.items()]
+
+
+def _untied(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Request]:
+    """The request with components of their own in place of those whose version in a pinned installer is not known."""
+    pins = dict(request.set_)
+    ways: list[list[tuple[str, str]]] = []
+    for name, chosen in draft.selections.items():
+        providers = catalog.components[name].component.providers
+        tied = providers[chosen.provider].tied
+        if tied is not None and tied.to in pins and name not in pins and pins[tied.to] not in tied.versions:
+            own = [key for key, each in providers.items() if each.tied is None and chosen.version in each.versions]
+            ways.append([(name, key) for key in own])
+    for way in product(*ways) if ways else ():
+        yield request.replace(set_=tuple(sorted((*request.set_, *way))))
 
 
 def _nearest(request: Request, drafts: list[Draft]) -> Draft:

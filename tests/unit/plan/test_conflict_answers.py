@@ -201,12 +201,46 @@ def test_a_rule_between_two_words_is_among_the_reasons() -> None:
 
 
 def test_the_newest_of_the_installers_that_have_a_version_is_offered() -> None:
-    """Open MPI 4.1.6 is in the installers 1.28.0, 1.31.0 and 1.32.0 of EFA."""
+    """Open MPI 4.1.6 is in the installers 1.28.0 to 1.34.0 of EFA (aws-parallelcluster-cookbook, 3.11.0)."""
     whole = load_catalog()
     (entry,) = [each for each in whole.lines if each.line.framework == "pytorch" and each.name == "1.10.2-cu113"]
     catalog = Catalog([entry], whole.components, whole.rules)
     commands = [offer["command"] for offer in conflict_of("openmpi=4.1.6", catalog=catalog).details["offers"]]
-    assert commands == ["./invoke build --framework pytorch --cuda cu113 --version 1.10.2 --set efa=1.32.0"]
+    assert commands == ["./invoke build --framework pytorch --cuda cu113 --version 1.10.2 --set efa=1.34.0"]
+
+
+# Which Open MPI or plugin these installers have is not in a list that was read, so the image takes its own.
+@pytest.mark.parametrize(
+    ("version", "pin", "own"),
+    [
+        ("2.11.0", "1.50.0", ["openmpi=source"]),
+        ("2.11.0", "1.51.0", ["openmpi=source"]),
+        ("2.7.1", "1.48.0", ["aws-ofi-nccl=source"]),
+    ],
+)
+def test_a_pinned_installer_is_offered_with_components_of_its_own(version, pin, own) -> None:
+    conflict = conflict_of(f"efa={pin}", version=version, base="nvidia", catalog=WHOLE)
+    commands = [offer["command"] for offer in conflict.details["offers"]]
+    words = " ".join(f"--set {each}" for each in sorted([f"efa={pin}", *own]))
+    assert any(f"--version {version} --base nvidia {words}" in command for command in commands), commands
+    assert_offers_resolve(conflict, WHOLE)
+
+
+# images/pytorch/2.7.1-cu128 and 2.11.0-cu130 start from Ubuntu 22.04 and Amazon Linux 2023.
+@pytest.mark.parametrize(("version", "pin"), [("2.7.1", "1.48.0"), ("2.11.0", "1.50.0")])
+def test_a_rule_for_another_distribution_is_no_reason(version, pin) -> None:
+    conflict = conflict_of(f"efa={pin}", version=version, base="nvidia", catalog=WHOLE)
+    assert not [row for row in conflict.details["rows"] if "Ubuntu" in row["constraint"]]
+
+
+@pytest.mark.parametrize(
+    ("installer", "openmpi"),
+    # aws/aws-parallelcluster-cookbook, CHANGELOG.md: 3.1.5, 3.6.0 and 3.11.0; pull request #2953.
+    [("1.18.0", "4.1.4"), ("1.22.1", "4.1.5"), ("1.34.0", "4.1.6"), ("1.41.0", "4.1.7")],
+)
+def test_open_mpi_of_an_installer(installer, openmpi) -> None:
+    tied = WHOLE.components["openmpi"].component.providers["efa"].tied
+    assert tied is not None and tied.versions[installer] == openmpi
 
 
 def test_a_component_that_no_line_lists_comes_with_the_entry_to_write(tmp_path) -> None:

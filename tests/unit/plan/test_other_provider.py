@@ -113,7 +113,7 @@ def test_a_provider_that_does_not_exist():
 def test_what_is_compiled_for_gpus_needs_a_line_that_names_them():
     # NCCL's Makefile compiles for all GPUs unless NVCC_GENCODE says which; the line of CUDA 12.8 says none.
     with pytest.raises(Conflict) as refused:
-        resolve(make_request(framework="pytorch", cuda="cu128", base="debian", set_=["nccl=source"]), CATALOG)
+        resolve(make_request(framework="pytorch", cuda="cu128", base="nvidia", set_=["nccl=source"]), CATALOG)
     assert any("architectures" in row["constraint"] for row in refused.value.details["rows"])
     named = plan_of("cu113", "1.10.2", "nccl=source")
     assert named.component("nccl").values["architectures"]
