@@ -27,6 +27,9 @@ class LineRow(Document):
     status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
     needs: Literal["packages", "network"]
     unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
+    base_tags: tuple[str, ...] = Field(
+        default=(), description="base images without a digest, whose tags may move; a lock records their digests"
+    )
     components: tuple[str, ...]
     options: tuple[str, ...]
     proof: Standing
@@ -135,6 +138,8 @@ def lines(
     standings: Mapping[Path, Standing],
     sizes: Mapping[Path, int] | None = None,
     bare: Collection[Path] = (),
+    *,
+    added: Collection[str] = (),
 ) -> ListDocument:
     """A row per image line of the catalog.
 
@@ -144,6 +149,7 @@ def lines(
         standings: of those that have a proof, by their files.
         sizes: bytes of the images of those that were built or proven, by their files.
         bare: the files of those that a request of their framework alone takes.
+        added: options that are asked for; their files count.
     """
     known = sizes or {}
     rows = [
@@ -157,7 +163,10 @@ def lines(
             kind=entry.line.base.kind,
             status=entry.line.status if entry.line.released else "unreleased",
             needs="packages" if catalog.from_packages(entry) else "network",
-            unpinned=_unpinned(catalog, entry),
+            unpinned=_unpinned(catalog, entry, added),
+            base_tags=tuple(
+                image for image in (entry.line.base.image, entry.line.base.build_image) if image and "@" not in image
+            ),
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
             proof=standings.get(entry.path, NEVER),
@@ -218,10 +227,11 @@ def _values(row: LineRow, key: str) -> tuple[str, ...]:
     return (row.proof.state if key == "proof" else row.kind if key == "base" else str(getattr(row, key)),)
 
 
-def _unpinned(catalog: Catalog, entry: Line) -> tuple[str, ...]:
-    """The archives of a line's components that have no checksum."""
+def _unpinned(catalog: Catalog, entry: Line, added: Collection[str]) -> tuple[str, ...]:
+    """The archives of a line's components, and of some of its options, that have no checksum."""
     target = target_of(entry.line, entry.line.version)
-    chosen = ((catalog.components[n].component.providers[s.provider], s) for n, s in entry.line.components.items())
+    held = entry.line.components | {n: s for n, s in entry.line.options.items() if n in added}
+    chosen = ((catalog.components[n].component.providers[s.provider], s) for n, s in held.items())
     sources = (source for provider, s in chosen for source in provider.sources_for(s.version, target) or ())
     return tuple(source.file for source in sources if source.sha256 is None)
 

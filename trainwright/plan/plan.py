@@ -44,6 +44,12 @@ class Base(Record):
     build_digest: str | None = None
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The images that are known by a tag alone, whose content may change."""
+        named = ((self.image, self.digest), (self.build_image, self.build_digest))
+        return tuple(image for image, digest in named if image and not digest and "@" not in image)
+
+    @property
     def family(self) -> str:
         """How the distribution installs packages: ``apt`` or ``dnf``."""
         return "dnf" if self.os.startswith("amazonlinux") else "apt"

@@ -86,7 +86,9 @@ def list_(flags: ListFlags) -> None:
     asked |= {"with": flags.with_, "proof": "proven" if flags.proven else None}
     holds = {key: value for key, value in asked.items() if value}
     bare = bare_of(catalog, {entry.line.framework for entry in entries})
-    document = listing.lines(catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare)
+    document = listing.lines(
+        catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare, added={flags.with_ or ""}
+    )
     document = listing.filtered(document, holds)
     every = flags.all_ or bool(tag or holds)
     emit(document, partial(lines_text, every=every, width=width), as_json=flags.json_)
@@ -169,7 +171,10 @@ _COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
     *((name, attrgetter(name)) for name in ("needs", "status")),
     ("size", lambda row: "-" if row.size_bytes is None else size(row.size_bytes)),
     ("proven", lambda row: row.proof.text),
-    ("unpinned", lambda row: str(len(row.unpinned) or "-")),
+    (
+        "unpinned",
+        lambda row: "+".join(["base"] * bool(row.base_tags) + [str(len(row.unpinned))] * bool(row.unpinned)) or "-",
+    ),
     ("options", lambda row: ",".join(row.options)),
 )
 _SHORTEST = 16  # characters of a name that is cut, as long as another column can go

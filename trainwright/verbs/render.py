@@ -57,6 +57,8 @@ def render(flags: RenderFlags) -> None:
             f"{len(unpinned)} of {every} archives are not pinned, as nobody publishes their checksums; ./invoke lock "
             f"records those of the first download: {', '.join(unpinned)}"
         )
+    if tags := inputs.plan.base.tags:
+        say(f"not pinned, as their tags may move: {', '.join(tags)}; ./invoke lock records their digests")
     if flags.output is None:
         text = render_dockerfile(inputs.plan, inputs.catalog)
         if flags.json_:

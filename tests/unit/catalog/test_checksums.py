@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 
 from tests.support.in_process import call
@@ -71,7 +72,37 @@ def test_list_counts_what_is_not_pinned():
     shown = call("list", "--framework", "pytorch", "--cuda", "cu124").stdout.splitlines()
     at = shown[0].index("unpinned")
     assert {row[at:].split()[0] for row in shown[1:] if "debian-12" in row} == {"-"}
-    assert {row[at:].split()[0] for row in shown[1:] if "ubuntu" in row} == {"4"}
+    assert {row[at:].split()[0] for row in shown[1:] if "ubuntu" in row} == {"base+4"}
+
+
+# Docker's documentation, "Pin base image versions": a tag is mutable, a digest is not.
+def test_list_says_that_a_base_image_is_not_pinned():
+    rows = {(row.framework, row.name): row.base_tags for row in lines(CATALOG, CATALOG.lines, {}).lines}
+    assert rows["pytorch", "2.13.0-cu133"] == (
+        "nvidia/cuda:13.3.0-base-amzn2023",
+        "nvidia/cuda:13.3.0-devel-amzn2023",
+    )
+    assert rows["pytorch", "cu124"] == ()
+    shown = call("list", "--framework", "pytorch").stdout.splitlines()
+    at = shown[0].index("unpinned")
+    (line,) = [row for row in shown if row.startswith("2.13.0-cu133 ")]
+    assert line[at:].split()[0] == "base"
+
+
+def test_a_base_image_with_a_digest_is_pinned():
+    entry = next(each for each in CATALOG.lines if each.name == "2.13.0-cu133")
+    base = msgspec.structs.replace(entry.line.base, image=f"nvidia/cuda@sha256:{'a' * 64}", build_image=None)
+    pinned = msgspec.structs.replace(entry, line=msgspec.structs.replace(entry.line, base=base))
+    assert lines(CATALOG, [pinned], {}).lines[0].base_tags == ()
+
+
+def test_an_option_that_is_asked_for_counts():
+    """Nobody publishes the checksum of torchaudio 2.11.0+cpu (images/pytorch/cpu/line.yaml: none was run)."""
+    shown = call("list", "--framework", "pytorch", "--cuda", "cpu", "--with", "torchaudio").stdout.splitlines()
+    at = shown[0].index("unpinned")
+    assert {row.split()[0]: row[at:].split()[0] for row in shown[1:] if row.startswith("cpu ")} == {"cpu": "1"}
+    plain = call("list", "--framework", "pytorch", "--cuda", "cpu").stdout.splitlines()
+    assert [row[at:].split()[0] for row in plain[1:] if row.startswith("cpu ")] == ["-"]
 
 
 def test_render_names_what_is_not_pinned():
@@ -83,4 +114,13 @@ def test_render_names_what_is_not_pinned():
     assert "smdistributed_modelparallel-1.7.0-cp38-cp38-linux_x86_64.whl" in done.stderr
     assert "cnmem-37896cc9.tar.gz" not in done.stderr
     assert "metis-5.1.0.tar.gz" not in done.stderr
+    assert "not pinned, as their tags may move: nvidia/cuda:" in done.stderr
     assert "not pinned" not in call("render", "--framework", "pytorch", "--cuda", "cu124").stderr
+
+
+def test_a_locked_base_is_pinned():
+    base = resolve(make_request(framework="pytorch", cuda="cu133", base="nvidia"), CATALOG).base
+    assert base.tags == ("nvidia/cuda:13.3.0-base-amzn2023", "nvidia/cuda:13.3.0-devel-amzn2023")
+    digest = f"sha256:{'a' * 64}"
+    assert base.replace(digest=digest).tags == ("nvidia/cuda:13.3.0-devel-amzn2023",)
+    assert base.replace(digest=digest, build_digest=digest).tags == ()
