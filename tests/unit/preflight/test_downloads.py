@@ -102,7 +102,7 @@ FETCHES: list[Case] = [
         (False, "os.system('pip install --no-index --find-links /opt/ml/input/data/wheels peft')", ISOLATED),
         (False, "os.system('pip install /opt/ml/code/mine.whl')", ISOLATED),
         (False, "os.system('nvidia-smi')", ISOLATED),
-        # Another way, if there is none.
+        # A fallback that may never be taken.
         (False, f"try:\n    {ID}\nexcept OSError:\n    pass", ISOLATED),
         (False, f"if os.path.exists(folder):\n    pass\nelse:\n    {ID}", ISOLATED),
         (False, f"def unused():\n    {ID}", ISOLATED),

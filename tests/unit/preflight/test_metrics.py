@@ -117,7 +117,7 @@ GATHERED: list[Case] = [
         # The script drops the repeated samples itself.
         (False, loop(f"{ARGMAX}\nseen = torch.cat(seen)[: len(others)]"), ONE),
         (False, loop("out = accelerator.gather(out)\n    out = out[: total - before]"), ONE),
-        # There are none.
+        # No samples are repeated.
         (False, loop(ARGMAX, "Accelerator()", "Accelerator(even_batches=False)"), ONE),
         (False, loop(ARGMAX, "DataLoader(others)", "DataLoader(others, drop_last=True)"), ONE),
         (
