@@ -243,6 +243,15 @@ def test_a_requirement_that_cannot_be_installed(rehearse, tmp_path):
     assert "no-such-package-of-anyone==1.0" in told["message"]
 
 
+def test_a_requirement_that_the_image_does_not_let_change(rehearse, tmp_path):
+    """The image has another release of it, and names its packages in PIP_CONSTRAINT; pip asks no index."""
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("--no-index\nsagemaker-training==1.0\n")
+    told = failed(rehearse(HELLO, "--requirements", str(requirements)), "requirement-constrained")
+    assert re.search(r"needs another version than sagemaker-training==5\.", told["message"])
+    assert "PIP_CONSTRAINT" in told["remedy"]
+
+
 def test_an_index_that_the_hosts_do_not_reach(rehearse, tmp_path):
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("some-package==1.0\n")
