@@ -65,16 +65,66 @@ def test_backend_is_compiled_in(python):
 
 @pytest.mark.usefixtures("requires_gpu", "torch")
 def test_all_reduce_and_broadcast(python):
+    """One rank: NCCL starts on the GPU, and its kernels run. Nothing is sent."""
     script = """
 import os, torch, torch.distributed as dist
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29518", RANK="0", WORLD_SIZE="1", NCCL_SOCKET_IFNAME="lo")
 dist.init_process_group("nccl")
 value = torch.ones(4, device="cuda")
 dist.all_reduce(value)
-# Larger than any buffer: a plugin that hung here passed every reduction (aws/deep-learning-containers#6551).
-dist.broadcast(torch.ones(64 * 1024 * 1024, device="cuda"), src=0)
+dist.broadcast(value, src=0)
 torch.cuda.synchronize()
 print(value.sum().item())
 dist.destroy_process_group()
 """
     assert python(script).splitlines()[-1] == "4.0"
+
+
+RANK = """
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+value = torch.full((128 * 1024 * 1024,), rank + 1.0, device="cuda")
+dist.broadcast(value, src=0)
+torch.cuda.synchronize()
+print("holds", value.min().item(), value.max().item(), flush=True)
+dist.destroy_process_group()
+"""
+# A GPU for each rank, as NCCL takes none twice. Each writes to a file: a full pipe would stop it.
+TWO_RANKS = f"""
+import json, os, subprocess, sys, tempfile, time, torch
+if torch.cuda.device_count() < 2:
+    print(json.dumps(None))
+    sys.exit()
+own = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT="29519", WORLD_SIZE="2", NCCL_SOCKET_IFNAME="lo")
+own.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1", NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,NET")
+ranks, said, until = [], [], time.monotonic() + 150
+for rank in range(2):
+    said.append(tempfile.TemporaryFile("w+"))
+    with_rank = dict(own, RANK=str(rank), LOCAL_RANK=str(rank))
+    command = [sys.executable, "-c", {RANK!r}]
+    ranks.append(subprocess.Popen(command, env=with_rank, stdout=said[-1], stderr=subprocess.STDOUT))
+while time.monotonic() < until and any(one.poll() is None for one in ranks):
+    time.sleep(0.2)
+ended = [one.poll() for one in ranks]
+for one in ranks:
+    one.kill()
+for file in said:
+    file.seek(0)
+print(json.dumps([ended, [file.read()[-20000:] for file in said]]))
+"""
+
+
+@pytest.mark.usefixtures("requires_gpu", "torch")
+def test_a_large_broadcast_goes_over_the_network(python):
+    """Between hosts it hung with aws-ofi-nccl 1.18.0, which passed every reduction (aws/deep-learning-containers#6551,
+    #6668). Two GPUs of one host talk by its network only if they may not do so directly."""
+    found = json.loads(python(TWO_RANKS, seconds=200).splitlines()[-1])
+    if found is None:
+        pytest.skip("needs a GPU more: two ranks, each on its own")
+    ended, said = found
+    assert ended == [0, 0], said
+    assert all("holds 1.0 1.0" in text for text in said), said
+    # As NCCL says of each channel (src/transport/net.cc): [send] via NET/Socket/0, or via NET/AWS Libfabric/0.
+    assert any("via NET/" in text for text in said), said
