@@ -84,4 +84,4 @@ RUN mkdir /opt/stubs && ln -s /opt/metis/lib/libmetis.so /opt/stubs/libcuda.so.1
 STUB_FAIL = named("rmm", "library_is_not_linked_with_a_stub")
 COVERED = ("nccl", "rmm", "aws-ofi-nccl", "efa", "openmpi")
 # They need a GPU.
-NOT_SHOWN = named("nccl", "all_reduce_and_broadcast") | named("rmm", "pool")
+NOT_SHOWN = named("nccl", "all_reduce_and_broadcast", "a_large_broadcast_goes_over_the_network") | named("rmm", "pool")
