@@ -33,7 +33,7 @@ def _failing(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
     """Let ``list`` fail."""
     from trainwright.catalog import listing
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise fault
 
     monkeypatch.setattr(listing, "lines", fail)
