@@ -13,6 +13,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -34,6 +35,7 @@ from trainwright.user.files import NOT_IDENTITY
 # The parts of a plan that templates do not see, or that contain the user's folders.
 _OPTIONAL = ("allow_change", "apt", "run_sha256")  # part of an id only if they are there
 _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user", "budget")
+_BEGAN = time.time_ns()  # when this process took in its code
 
 
 def tool_files() -> dict[str, str]:
@@ -58,7 +60,8 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     carried = _carried(plan)
     files = render_files(plan, catalog)
     key = hashlib.sha256(msgspec.json.encode([_seen(plan), carried, files], enc_hook=os.fspath)).hexdigest()
-    if known := _cached(key):
+    loaded = code_is_as_loaded()
+    if loaded and (known := _cached(key)):
         return known
     from trainwright.plan.dockerfile import instructions
     from trainwright.plan.render import render
@@ -68,9 +71,22 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     steps = instructions(render(plan, catalog))
     used = carried | {"tools": tool_files(), "components": _named(carried["components"], "\n".join(steps))}
     found = _digest([steps, used, tools])
-    with suppress(OSError, RequestError):  # a plan does not need a writable folder
-        write_atomically(_place(key), found)
+    if loaded and _bytes_of(_sources_of_render(plan, catalog)) == files:
+        with suppress(OSError, RequestError):  # a plan does not need a writable folder
+            write_atomically(_place(key), found)
     return found
+
+
+def code_is_as_loaded() -> bool:
+    """Whether the files of this package are still those that this process runs.
+
+    After an update under a long run, what the old code renders would be kept as what the new code renders, and every
+    later run would take it for that. Times of change, as an update can set the others.
+    """
+    with suppress(OSError):
+        files = _named_so(os.path.dirname(__file__), ".py")  # noqa: PTH120 - each plan asks
+        return all(os.stat(file).st_ctime_ns < _BEGAN for file in files)  # noqa: PTH116
+    return False
 
 
 def render_files(plan: Plan, catalog: Catalog) -> str:

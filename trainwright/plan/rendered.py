@@ -16,7 +16,7 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import cache_dir, templates_dir
-from trainwright.plan.identity import render_files
+from trainwright.plan.identity import code_is_as_loaded, render_files
 from trainwright.plan.plan import Plan
 
 KEPT = 400  # rendered files, of some 20 kB each
@@ -37,13 +37,15 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
     key = hashlib.sha256(msgspec.json.encode([plan, render_files(plan, catalog)], enc_hook=os.fspath)).hexdigest()
-    text = _kept(key)
+    loaded = code_is_as_loaded()
+    text = _kept(key) if loaded else None
     if text is None:
         from trainwright.plan.render import render
 
         text = render(plan, catalog)
-        with suppress(OSError, RequestError):  # no home, or it cannot be written
-            _keep(key, text)
+        if loaded:
+            with suppress(OSError, RequestError):  # no home, or it cannot be written
+                _keep(key, text)
     return text + proof_stages()
 
 

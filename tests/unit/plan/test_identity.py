@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -220,6 +215,9 @@ def test_many_plans_at_once_look_at_the_templates_once(shipped: Path, monkeypatc
     real = identity._sources_of_render
     monkeypatch.setattr(identity, "_sources_of_render", lambda *given: looks.append(given) or real(*given))
     apart = [resolve(each, catalog).id for each in two]
+    assert len(looks) == 4, "before and after each is rendered"
+    looks.clear()
+    assert [resolve(each, catalog).id for each in two] == apart
     assert len(looks) == 2
     with same_templates():
         assert [resolve(each, catalog).id for each in two] == apart
@@ -274,74 +272,6 @@ def test_no_two_lines_share_an_id_and_no_dockerfile_names_one() -> None:
             assert plan.id[:12] not in dockerfile
             assert PLAN_LABEL not in dockerfile
     assert len(seen) > len(LINES)
-
-
-def run(words: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """A plan in a process of its own; the last line says whether jinja2 was imported."""
-    code = (
-        "import sys\nfrom trainwright.__main__ import main\n"
-        f"sys.argv = ['trainwright', *{words.split()!r}]\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "print('jinja2' in sys.modules)\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=cache,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_CACHE": str(cache)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-
-def test_a_plan_that_is_known_is_answered_without_jinja2(tmp_path: Path) -> None:
-    cache, words = tmp_path / "own", "plan --framework pytorch --cuda cu124"
-    cache.mkdir()
-    cold, warm = run(words, cache).stdout.splitlines(), run(words, cache).stdout.splitlines()
-    assert cold[:-1] == warm[:-1]
-    assert (cold[-1], warm[-1]) == ("True", "False")
-
-
-def test_several_processes_at_a_time_find_one_id_and_leave_whole_files(tmp_path: Path) -> None:
-    cache = tmp_path / "own"
-    cache.mkdir()
-    code = "from trainwright.__main__ import main; main()"
-    argv = [sys.executable, "-c", code, "plan", "--framework", "pytorch", "--cuda", "cu124", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_CACHE": str(cache)}
-    started = [subprocess.Popen(argv, cwd=cache, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    found = {json.loads(each.communicate()[0])["id"] for each in started}
-    assert len(found) == 1
-    assert {path.read_text() for path in (cache / "plan-ids").rglob("*") if path.is_file()} == found
-
-
-def _cut(file: Path) -> None:
-    file.write_text(file.read_text()[:20])
-
-
-def _garble(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe\x00")
-
-
-def _folder(file: Path) -> None:
-    file.unlink()
-    file.mkdir()
-
-
-@pytest.mark.parametrize("harm", [_cut, _garble, _folder])
-def test_a_cache_that_is_not_whole_is_no_answer(harm: Callable[[Path], None]) -> None:
-    request = make_request(framework="pytorch", cuda="cu124")
-    before = resolve(request, CATALOG).id
-    (file,) = (path for path in (cache_dir() / "plan-ids").rglob("*") if path.is_file())
-    harm(file)
-    assert resolve(request, CATALOG).id == before
-
-
-@pytest.mark.parametrize("place", ["/proc/nothing", __file__])
-def test_a_plan_needs_no_cache(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    request = make_request(framework="pytorch", cuda="cu124")
-    before = resolve(request, CATALOG).id
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", place)
-    assert resolve(request, CATALOG).id == before
 
 
 # ---- instructions ----------------------------------------------------------------------------------------------------
