@@ -25,7 +25,7 @@ from trainwright.site.site import Site
 
 CATALOG = load_catalog()
 ROOT = Path(__file__).resolve().parents[2]
-FIRST, SECOND = "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
+FIRST, SECOND = "pytorch-2.14.1-cu130-debian", "pytorch-2.15.0-cu132-debian"
 # The container of BuildKit: notes how it is called, and writes the file of its client, with the exporter's keys; or the
 # results of a proof.
 BUILDCTL = """#!/bin/sh

@@ -120,8 +120,8 @@ def _no_wheels(draft: Draft) -> Reason:
         return what, f"no line of {line.main} was resolved for another processor"
     return (
         what,
-        "the package index, 2026-11-25: its wheels for aarch64 have CUDA in torch 2.13.0 (427 MB) and 2.15.0 (484 MB), "
-        "not in 2.7.1 (99 MB) and 2.9.1 (104 MB); other lines were not resolved",
+        "the package index, 2026-11-28: its wheels for aarch64 have CUDA in torch 2.11.0 (420 MB) to 2.15.0 (484 MB), "
+        "not in 2.7.1 (99 MB), 2.9.1 (104 MB) and 2.10.0 (146 MB); other lines were not resolved",
     )
 
 

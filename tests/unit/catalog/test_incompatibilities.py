@@ -122,6 +122,16 @@ def refused(of: Composition) -> set[str]:
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {"transformer_engine": "2.19.0"}),
         ("transformer-engine-python", {**TE_220, "python": "3.9"}, {**TE_220, "python": "3.10"}),
         ("transformer-engine-cuda", {**TE_220, "cuda": "11.8"}, {**TE_220, "cuda": "12.0"}),
+        (
+            "transformer-engine-cudnn-12",
+            {**TE_220, "version": "2.10.0", "cuda": "12.8"},
+            {**TE_220, "version": "2.10.0", "cuda": "13.0"},
+        ),
+        (
+            "transformer-engine-cudnn-12",
+            {**TE_220, "version": "2.10.0", "cuda": "12.8"},
+            {**TE_220, "version": "2.11.0", "cuda": "12.8"},
+        ),
         ("flash-attn-cuda", {**FLASH, "cuda": "11.6"}, {**FLASH, "cuda": "11.7"}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
         ("cluster-toolkit", CLUSTER, {}),

@@ -38,7 +38,7 @@ SCHEMA = json.loads(
 OF_THE_RUNNER = {"runner_system_failure", "api_failure", "scheduler_failure", "data_integrity_failure"}
 ROLE = {"AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/images", "AWS_REGION": "eu-west-1"}
 LAST = "moving-tags"
-CPU, FIRST, SECOND = "pytorch-2.13.0-cpu-debian", "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
+CPU, FIRST, SECOND = "pytorch-2.13.0-cpu-debian", "pytorch-2.14.1-cu130-debian", "pytorch-2.15.0-cu132-debian"
 
 
 @pytest.fixture

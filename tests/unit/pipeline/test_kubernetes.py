@@ -153,7 +153,7 @@ def test_stages_that_images_share_are_built_first_into_the_cache(source):
     # An empty last stage that needs all of them: each export replaces the cache of its tag.
     last = (context / "Dockerfile.stages").read_text().rpartition("FROM")[2]
     assert "from=base" in last and "from=metis" in last
-    for name, tag in ((FIRST, "pytorch-2.13.0-cu130"), (SECOND, "pytorch-2.15.0-cu132")):
+    for name, tag in ((FIRST, "pytorch-2.14.1-cu130"), (SECOND, "pytorch-2.15.0-cu132")):
         words = words_of(source, name)
         own, groups = pairs(words, "--import-cache")
         assert own.startswith(f"type=registry,ref={CACHE}:{tag}")

@@ -46,7 +46,8 @@ def test_the_newest_installer_with_packages_for_the_release(line, base, newest):
         ("pytorch:debian", "pytorch:cu132"),
         ("pytorch:cu126", "pytorch:2.7.1-cu126"),
         ("pytorch:cu124", "pytorch:2.6.0-cu124"),
-        ("pytorch:cu130", "pytorch:2.13.0-cu133-nvidia"),  # as new as that of Debian, and it has the installer
+        ("pytorch:cu130", "pytorch:2.14.1-cu130"),
+        ("pytorch:2.13", "pytorch:2.13.0-cu133-nvidia"),  # as new as that of Debian, and it has the installer
     ],
 )
 def test_the_newest_line_takes_the_installer(line, taken):

@@ -10,8 +10,18 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
 CATALOG = load_catalog()
-# `Requires-Dist: triton==...` in the metadata of the torch wheels for Linux.
-TRITON = {"cu126": "3.3.1", "cu128": "3.5.1", "cu130": "3.7.1", "cu132": "3.9.0"}
+# `Requires-Dist: triton==...` in the metadata of the torch wheels for Linux (2.14.1: `triton~=3.8.0`).
+TRITON = {
+    ("cu126", "2.7.1"): "3.3.1",
+    ("cu128", "2.9.1"): "3.5.1",
+    ("cu128", "2.10.0"): "3.6.0",
+    ("cu130", "2.11.0"): "3.6.0",
+    ("cu130", "2.12.1"): "3.7.1",
+    ("cu130", "2.13.0"): "3.7.1",
+    ("cu130", "2.14.1"): "3.8.0",
+    ("cu132", "2.15.0"): "3.9.0",
+}
+LINES = [*({"cuda": cuda, "version": version} for cuda, version in TRITON), {"cuda": "cpu"}]
 
 
 def plan_of(cuda: str, **words):
@@ -24,30 +34,32 @@ def refused(cuda: str, **words) -> str:
     return " ".join(row["evidence"] for row in caught.value.details["rows"])
 
 
-@pytest.mark.parametrize("cuda", [*TRITON, "cpu"])
-def test_every_line_has_bitsandbytes_and_deepspeed(cuda):
-    plan = plan_of(cuda, with_="bitsandbytes,deepspeed")
+@pytest.mark.parametrize("line", LINES, ids=lambda line: "-".join(line.values()))
+def test_every_line_has_bitsandbytes_and_deepspeed(line):
+    plan = plan_of(**line, with_="bitsandbytes,deepspeed")
     owners = {s.package.partition("==")[0]: c.name for c in plan.components for s in c.sources if s.package}
     # Each package is in one layer: torch and NumPy stay with the framework.
     assert owners["bitsandbytes"] == "bitsandbytes" and owners["deepspeed"] == owners["hjson"] == "deepspeed"
     assert owners["torch"] == owners["numpy"] == "pytorch"
 
 
-@pytest.mark.parametrize(("cuda", "version"), TRITON.items())
-def test_triton_is_the_one_that_torch_pins(cuda, version):
-    plan = plan_of(cuda, with_="triton")
+@pytest.mark.parametrize(("line", "version"), TRITON.items())
+def test_triton_is_the_one_that_torch_pins(line, version):
+    cuda, framework = line
+    plan = plan_of(cuda, version=framework, with_="triton")
     assert plan.component("triton").version == version
     # With the option or without, it is in the framework's layer, where what only developers of torch use is left out.
-    for each in (plan, plan_of(cuda)):
+    for each in (plan, plan_of(cuda, version=framework)):
         assert f"triton=={version}" in {s.package for s in each.component("pytorch").sources}
 
 
 def test_triton_changes_only_with_pytorch():
-    assert "pins the Triton" in refused("cu130", with_="triton", set_=["triton=3.6.0"], allow_unproven=True)
+    assert "pins the Triton" in refused("cu130", with_="triton", set_=["triton=3.5.0"], allow_unproven=True)
 
 
 def test_xformers_goes_with_cuda_12_alone():
-    assert plan_of("cu128", with_="xformers").component("xformers").version == "0.0.33.post2"
+    assert plan_of("cu128", version="2.9.1", with_="xformers").component("xformers").version == "0.0.33.post2"
+    assert plan_of("cu128", with_="xformers").component("xformers").version == "0.0.35"
     assert "libcudart.so.12" in refused("cu130", with_="xformers")
 
 

@@ -33,17 +33,16 @@ def test_an_older_version_for_another_cuda_is_not_offered_to_be_tried():
 
 @pytest.mark.parametrize(
     ("version", "cuda"),
-    [("2.5.0", "12.4"), ("2.8.0", "12.8"), ("2.11.0", "13.0"), ("2.12.1", "13.0"), ("2.14.1", "13.0"),
-     ("2.15.1", "13.2")],
-)  # fmt: skip
+    [("2.5.0", "12.4"), ("2.8.0", "12.8"), ("2.12.0", "13.0"), ("2.14.0", "13.0"), ("2.15.1", "13.2")],
+)
 def test_a_version_is_tried_on_the_line_of_its_wheel_s_cuda(version, cuda):
-    """What torch's wheel asks for (cuda-toolkit, nvidia-cuda-runtime-cu12), resolved with uv 0.13.8 on 2026-11-27;
+    """What torch's wheel asks for (cuda-toolkit, nvidia-cuda-runtime-cu12), resolved with uv 0.13.8 on 2026-11-28;
     2.15.1 is as 2.15.0."""
     plan = plan_of(version=version, allow_unproven=True)
     assert (plan.unproven, plan.cuda) == ((f"pytorch {version}",), cuda)
 
 
-@pytest.mark.parametrize(("cuda", "version"), [("cu126", "2.11.0"), ("cu128", "2.12.1"), ("cu130", "2.15.1")])
+@pytest.mark.parametrize(("cuda", "version"), [("cu126", "2.12.0"), ("cu128", "2.14.0"), ("cu130", "2.15.1")])
 def test_a_version_is_refused_with_another_cuda_and_the_reason_told(cuda, version):
     conflict = conflict_of(version=version, cuda=cuda, allow_unproven=True)
     of_cuda, of_version, wheels = conflict.details["rows"][-3:]

@@ -70,7 +70,7 @@ def test_a_plan_for_another_processor_is_not_stale():
     """No proof is of an image for linux/arm64, so none is stale (docs/images.md: "Unproven")."""
     save(proof_of("pytorch/cu130").replace(plan=OTHER))
     for platform, state in (("linux/amd64", "stale"), ("linux/arm64", "never")):
-        plan = resolve(make_request(request="pytorch:cu130", platform=platform), open_catalog())
+        plan = resolve(make_request(request="pytorch:2.13.0-cu130", platform=platform), open_catalog())
         assert of_plan(plan).state == state
 
 

@@ -145,6 +145,8 @@ def test_a_line_that_a_request_takes_by_its_base_or_python_alone_names_its_base(
     named = [its.moving for plan, its in every_line.values() if plan.base.os.replace("-", "") in "".join(its.moving)]
     assert sorted(named) == [
         ("pytorch-1.12.1-debian11-cu113",),
+        ("pytorch-2.11.0-amazonlinux2023-cu130",),
+        ("pytorch-2.12.1-amazonlinux2023-cu130",),
         ("pytorch-2.13.0-amazonlinux2023-cu130",),
         ("pytorch-2.13.0-debian13-cpu",),
         ("pytorch-2.7.1-debian12-cu126",),
