@@ -16,6 +16,7 @@ from trainwright.catalog.checks import check_lines, check_provable, refuse_old_l
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
 from trainwright.catalog.image_line import BASE, LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
+from trainwright.catalog.platforms import AMD64
 from trainwright.core.data_files import read_text, read_yaml, yaml_place
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
@@ -321,9 +322,9 @@ def _order(entry: Line) -> tuple[bool, tuple[int, ...]]:
     return line.cuda == "cpu", (*version_key(line.cuda), *version_key(line.version))
 
 
-def target_of(line: ImageLine, version: str | None = None) -> BuildTarget:
+def target_of(line: ImageLine, version: str | None = None, platform: str = AMD64) -> BuildTarget:
     """What an image of a line is built for (``version``: for another version of the framework)."""
-    return BuildTarget(line.framework, version or line.version, line.cuda, line.python)
+    return BuildTarget(line.framework, version or line.version, line.cuda, line.python, platform)
 
 
 def _read_rules(file: Path, known: set[str]) -> RuleBook:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from trainwright.catalog.image_line import begins
 from trainwright.catalog.incompatibilities import Range, within
+from trainwright.catalog.platforms import AMD64
 from trainwright.core.fields import (
     AnyVersion,
     FileName,
@@ -65,15 +66,20 @@ class BuildTarget(NamedTuple):
     framework_version: str
     cuda: str
     python: str
+    platform: str = AMD64
 
 
 class Build(Record):
-    """The files of a version for images of one kind: each property must equal the image's, or be its beginning."""
+    """The files of a version for images of one kind: each property must equal the image's, or be its beginning.
+
+    ``platform`` is that of the image; by default linux/amd64.
+    """
 
     framework: Name | None = None
     framework_version: AnyVersion | None = None
     cuda: AnyVersion | None = None
     python: AnyVersion | None = None
+    platform: Literal["linux/amd64", "linux/arm64"] = AMD64
     sources: tuple[SourceFile, ...]
 
     def fits(self, target: BuildTarget) -> bool:
@@ -85,14 +91,15 @@ class Build(Record):
     def made_for(self) -> str:
         """What the files are for, in words."""
         names = {"framework": "", "framework_version": "", "cuda": "CUDA ", "python": "Python "}
-        return " ".join(f"{word}{value}" for key, word in names.items() if (value := getattr(self, key)))
+        words = [f"{word}{value}" for key, word in names.items() if (value := getattr(self, key))]
+        return " ".join(words + ([] if self.platform == AMD64 else [self.platform]))
 
 
 class VersionFiles(Record):
     """What a provider needs for one version of its component.
 
     Either the ``sha256`` of the provider's ``archive`` (if it has one), or ``sources`` in full, or ``builds``: files by
-    framework, CUDA and Python, if a version has several.
+    framework, CUDA, Python and platform, if a version has several.
     """
 
     sha256: Sha256 | None = None

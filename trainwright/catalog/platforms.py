@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-AMD64 = "linux/amd64"
-ARM64 = "linux/arm64"
+AMD64: Final = "linux/amd64"
+ARM64: Final = "linux/arm64"
 
 
 class PlatformNames(NamedTuple):

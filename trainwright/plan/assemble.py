@@ -76,7 +76,9 @@ def make_plan(
     loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
     found["code"] = request.user.code_sha256 or "*"
-    parts = _parts(catalog, draft, selections, _share_out(catalog, draft, lock, selections), found)
+    parts = _parts(
+        catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform
+    )
     told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
     told += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
@@ -146,6 +148,8 @@ def _parts(
     selections: Mapping[str, Selection],
     owned: Mapping[str, list[LockedPackage]],
     found: dict[str, str],
+    *,
+    platform: str,
 ) -> _Parts:
     """What each chosen component adds.
 
@@ -163,7 +167,7 @@ def _parts(
             "architectures": " ".join(line.architectures),
         }
         values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
-        sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
+        sources = provider.sources_for(chosen.version, target_of(line, draft.version, platform)) or ()
         parts.components.append(
             PlannedComponent(
                 name=name,

@@ -84,7 +84,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
             chosen = _installed(request, catalog, Draft(entry, version, chosen), name, wanted)
             continue
         if wanted in component.providers:
-            _provide(catalog, chosen, name, wanted, target_of(line, version))
+            _provide(catalog, chosen, name, wanted, target_of(line, version, request.platform))
             continue
         # Another minor version of Python needs other files of every package; another wheel needs another lock.
         other = _in_lock(has) or (INTERPRETER in component.provides and not begins(wanted, line.python))

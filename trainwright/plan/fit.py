@@ -183,7 +183,7 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
 
 def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
     """Every component whose files are for another framework version, CUDA or Python than the draft's, or for GPUs."""
-    target = target_of(draft.line, draft.version)
+    target = target_of(draft.line, draft.version, request.platform)
     for name, chosen in draft.selections.items():
         provider = catalog.components[name].component.providers[chosen.provider]
         if provider.for_gpus and not draft.line.architectures:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog, target_of
 from trainwright.catalog.listing import lines
+from trainwright.catalog.platforms import PLATFORMS
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
@@ -29,6 +30,21 @@ PUBLISHED = [
     ("torchvision-0.12.0+cu113-cp38-cp38-linux_x86_64.whl", "NxM+jFsOwvAZmeWRFvbQ422a+xx/j1i9DD3ImW+DVBk=", NIX),
     ("torchaudio-0.11.0+cu113-cp38-cp38-linux_x86_64.whl", "zuCHDpz3bkOUjYWprqX9VXoUbXfR8Vhdf1VFfOUg8z4=", NIX),
     ("torchaudio-0.12.1+cu116-cp38-cp38-linux_x86_64.whl", "CCtZ6eUhs/6kaoU0HwDDaK4JTSFKkVJF+OMAu368Zno=", NIX),
+    (
+        "torch-2.13.0+cpu-cp313-cp313-manylinux_2_28_aarch64.whl",
+        "C499BCMCeui5DHl3xifzN58yU2OggiTf+tm0staEqD0=",
+        NIX,
+    ),
+    (
+        "torchvision-0.28.0+cpu-cp313-cp313-manylinux_2_28_aarch64.whl",
+        "h5rm1OLjZRWC+3GH6v1TVgHLXQGVldR+LIdCYqAA6I4=",
+        NIX,
+    ),
+    (
+        "torchaudio-2.11.0+cpu-cp313-cp313-manylinux_2_28_aarch64.whl",
+        "L6qNjyUdH6RIE3ZbAHkQSLYX6dwG5s2SIquoECOSkRk=",
+        NIX,
+    ),
     (
         "torchaudio-0.12.1+cu113-cp38-cp38-linux_x86_64.whl",
         "07324a67c069a986bb991c509c9442e8fce72326941e55fa4738d88cbb806047",
@@ -50,10 +66,11 @@ PUBLISHED = [
 def sha256_by_file() -> dict[str, str | None]:
     found = {}
     for entry in CATALOG.lines:
-        for name, chosen in entry.line.components.items():
+        for name, chosen in {**entry.line.components, **entry.line.options}.items():
             provider = CATALOG.components[name].component.providers[chosen.provider]
-            for source in provider.sources_for(chosen.version, target_of(entry.line, entry.line.version)) or ():
-                found[source.file] = source.sha256
+            for platform in PLATFORMS:
+                target = target_of(entry.line, entry.line.version, platform)
+                found |= {source.file: source.sha256 for source in provider.sources_for(chosen.version, target) or ()}
     return found
 
 

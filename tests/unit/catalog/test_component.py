@@ -75,8 +75,10 @@ def test_files_are_told_apart_by_what_the_image_is_made_for() -> None:
     assert [s.file for s in made.sources_for("1.7.0", IMAGE) or ()] == ["w-1.10.whl"]
     assert made.sources_for("1.7.0", IMAGE._replace(python="3.9")) is None
     assert made.sources_for("1.7.0", IMAGE._replace(framework_version="1.1.0", python="3.9")) is not None
+    assert made.sources_for("1.7.0", IMAGE._replace(platform="linux/arm64")) is None
     assert made.sources_for("9.9", IMAGE) == (), "a version that is in no table has no files"
     assert Build(framework="pytorch", cuda="11.3", python="3.8", sources=()).made_for == "pytorch CUDA 11.3 Python 3.8"
+    assert Build(cuda="cpu", platform="linux/arm64", sources=()).made_for == "CUDA cpu linux/arm64"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ TRITON = {
     ("cu132", "2.15.0"): "3.9.0",
 }
 LINES = [*({"cuda": cuda, "version": version} for cuda, version in TRITON), {"cuda": "cpu"}]
+ON_PYTHON_313 = {"cuda": "cpu", "python": "3.13"}
 
 
 def plan_of(cuda: str, **words):
@@ -41,6 +42,15 @@ def test_every_line_has_bitsandbytes_and_deepspeed(line):
     # Each package is in one layer: torch and NumPy stay with the framework.
     assert owners["bitsandbytes"] == "bitsandbytes" and owners["deepspeed"] == owners["hjson"] == "deepspeed"
     assert owners["torch"] == owners["numpy"] == "pytorch"
+
+
+@pytest.mark.parametrize("added", ["bitsandbytes", "deepspeed", "huggingface"])
+def test_an_option_does_not_replace_the_cpu_build_of_torch(added):
+    """Each asks for torch, of which the package index has the build with CUDA alone."""
+    plan = plan_of(**ON_PYTHON_313, with_=added)
+    named = {s.package.partition("==")[0] for c in plan.components for s in c.sources if s.package}
+    assert added == "huggingface" or added in named
+    assert not {name for name in named if name.startswith(("torch", "nvidia-", "triton"))}
 
 
 @pytest.mark.parametrize(("line", "version"), TRITON.items())
