@@ -107,7 +107,7 @@ def make_plan(
     if line.status != "supported" and draft.version == line.version:
         status = line.status.replace("-", " ")
         told.append(f"{line.framework} {line.version} is {status}: no fixes come from upstream")
-    facts = facts_of(request, draft)
+    facts = facts_of(request, catalog, draft)
     told += incompatibilities.notices(catalog.rules.rules, facts)
     told += bad_versions(line, catalog.rules.rules, facts)
     told += differences(draft, lock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
@@ -252,9 +252,16 @@ def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Att
 
 
 def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Attempt) -> list[dict[str, str]]:
-    """The three nearest requests that resolve, as complete command lines; each was tried."""
+    """The three nearest requests that resolve, as complete command lines; each was tried.
+
+    If the first two leave out what ``--with`` adds, the third is of a line that has it."""
     found: dict[str, str] = {}
-    for draft in sorted(drafts, key=lambda draft: _distance(request, catalog, draft)):
+    adding, added, later = [f"--with {name}" for name in request.with_], False, list[Draft]()
+    nearest = sorted(drafts, key=lambda draft: _distance(request, catalog, draft))
+    for draft in chain(nearest, later):
+        if len(found) == 2 and not added and draft not in later and not all(keeps(word, draft) for word in adding):
+            later.append(draft)
+            continue
         tries = [(each, True) for each in _untied(request, catalog, draft)]
         for wanted, keep_required in [*tries, (request, True), (request, False)]:
             offer = _settle(wanted, catalog, draft.entry, keep_required=keep_required)
@@ -262,6 +269,7 @@ def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Att
                 continue  # a way of its own that this line does not have
             if offer is not None and (plan := attempt(offer)) is not None:
                 found.setdefault(plan.id, f"./invoke build {offer.flags()}")
+                added = added or offer.with_ == request.with_
             if len(found) == 3:
                 return [{"command": command, "plan id": identity} for identity, command in found.items()]
     return [{"command": command, "plan id": identity} for identity, command in found.items()]

@@ -138,7 +138,7 @@ def _installed(request: Request, catalog: Catalog, draft: Draft, name: str, want
 
     def refused(chosen: dict[str, Selection]) -> set[str]:
         """The components of the rules that refuse this."""
-        facts = facts_of(request, Draft(draft.entry, draft.version, chosen))
+        facts = facts_of(request, catalog, Draft(draft.entry, draft.version, chosen))
         return {each for rule, _ in broken(tuple(rules), facts) for each in rule.when.components}
 
     def inside(other: str, version: str) -> Selection | None:
@@ -241,9 +241,9 @@ def same_version(version: str, wanted: str) -> bool:
     return wanted in (version, version.split("+", maxsplit=1)[0])
 
 
-def facts_of(request: Request, draft: Draft) -> Composition:
+def facts_of(request: Request, catalog: Catalog, draft: Draft) -> Composition:
     """What the image would consist of if everything in the request were available: the request's words replace the
-    line's."""
+    line's, and a component that the line does not have brings what each of its providers requires."""
     line = draft.line
     pins = dict(request.set_)
     components: dict[str, Fact] = {}
@@ -271,7 +271,10 @@ def facts_of(request: Request, draft: Draft) -> Composition:
     for name in request.with_:
         if name not in components and name not in draft.selections:
             words = frozenset({f"--set {name}={pins[name]}"} if name in pins else ())
-            components[name] = Fact(pins.get(name), words, added=frozenset({f"--with {name}"}))
+            added = frozenset({f"--with {name}"})
+            components[name] = Fact(pins.get(name), words, added=added)
+            for need in _always_required(catalog, name) - draft.selections.keys() - set(request.with_):
+                components[need] = Fact(None, added=added)
     cuda = None if request.cuda is None else cuda_tag(request.cuda)
     # A line may go by the CUDA of AWS's tag as well.
     other_cuda = None if cuda is None or line.goes_by_cuda(cuda) else request.cuda
@@ -284,6 +287,14 @@ def facts_of(request: Request, draft: Draft) -> Composition:
         components=components,
         packages=packages,
     )
+
+
+def _always_required(catalog: Catalog, name: str) -> set[str]:
+    """What a component requires whoever provides it, beside what every provider has in common."""
+    if name not in catalog.components:  # one that the rules foresee
+        return set()
+    providers = catalog.components[name].component.providers
+    return set.intersection(*({*each.requires} for key, each in providers.items() if key != BASE))
 
 
 def _asked(word: str, wanted: str | None, has: str) -> Fact:

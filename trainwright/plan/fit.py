@@ -48,7 +48,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _broken_requirements(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
     yield from _torn_ties(request, catalog, draft)
-    for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, draft)):
+    for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, catalog, draft)):
         evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
         yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
 
@@ -80,7 +80,7 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
 
 def rules_against(name: str, catalog: Catalog, draft: Draft) -> list[Incompatibility]:
     """The rules that refuse a component, which a draft need not have, beside what is in its line."""
-    bare = facts_of(Request(framework=draft.line.framework), draft)
+    bare = facts_of(Request(framework=draft.line.framework), catalog, draft)
     found = []
     for rule in catalog.rules.rules:
         if rule.refuse and [*rule.when.components] == [name]:

@@ -114,14 +114,14 @@ def refused(of: Composition) -> set[str]:
             {**TF, "version": "2.16.1", "horovod": None},
             {**TF, "version": "2.15.1", "horovod": None},
         ),
-        ("apex-torch", {"version": "2.1.0", "apex": None}, {"version": "2.0.1", "apex": None}),
+        ("apex", {"version": "1.10.0", "apex": None}, {**TF, "apex": None}),
+        ("nvcc-cuda-12", {"cuda": "12.6", "cuda_compiler": None}, {"cuda": "12.5", "cuda_compiler": None}),
+        ("nvcc-cuda-12", {"cuda": "12.9", "cuda_compiler": None}, {"cuda": "13.0", "cuda_compiler": None}),
         ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
         ("torchaudio-cuda", {**AUDIO, "cuda": "13.2"}, {**AUDIO, "cuda": "13.0"}),
         ("nccl-source-cuda-wheel", {**NCCL, "cuda_": ("wheel", "13.0")}, {**NCCL, "cuda_": ("nvidia", "13.0")}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {**TE_220, "version": "2.10.0"}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {"transformer_engine": "2.19.0"}),
-        ("transformer-engine-python", {**TE_220, "python": "3.9"}, {**TE_220, "python": "3.10"}),
-        ("transformer-engine-cuda", {**TE_220, "cuda": "11.8"}, {**TE_220, "cuda": "12.0"}),
         (
             "transformer-engine-cudnn-12",
             {**TE_220, "version": "2.10.0", "cuda": "12.8"},
@@ -132,6 +132,8 @@ def refused(of: Composition) -> set[str]:
             {**TE_220, "version": "2.10.0", "cuda": "12.8"},
             {**TE_220, "version": "2.11.0", "cuda": "12.8"},
         ),
+        ("transformer-engine-python", {**TE_220, "python": "3.9"}, {**TE_220, "python": "3.10"}),
+        ("transformer-engine-cuda", {**TE_220, "cuda": "11.8"}, {**TE_220, "cuda": "12.0"}),
         ("flash-attn-cuda", {**FLASH, "cuda": "11.6"}, {**FLASH, "cuda": "11.7"}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
         ("cluster-toolkit", CLUSTER, {}),
@@ -250,7 +252,7 @@ def test_every_rule_says_why_and_how_it_is_known():
 @pytest.mark.parametrize("entry", CATALOG.lines, ids=lambda entry: entry.line.cuda_tag)
 def test_no_shipped_line_breaks_a_rule(entry: Line):
     request = make_request(framework=entry.line.framework, with_=",".join(entry.line.options) or None)
-    assert not refused(facts_of(request, make_draft(request, CATALOG, entry)))
+    assert not refused(facts_of(request, CATALOG, make_draft(request, CATALOG, entry)))
 
 
 def test_words_are_named_only_where_it_would_be_otherwise_without_them():

@@ -11,7 +11,7 @@ import shutil
 import pytest
 
 from tests.support.catalogs import write_hello
-from tests.support.conflicts import assert_offers_resolve, conflict_of
+from tests.support.conflicts import assert_offers_resolve, conflict_of, plan_of
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.paths import images_dir, templates_dir
 
@@ -166,13 +166,13 @@ def test_what_a_rule_refuses_is_the_answer_to_a_component_that_no_line_has() -> 
     """``apex`` is foreseen by the rules alone: templates/rules.yaml."""
     conflict = conflict_of(with_="apex", cuda="cu130", without="bitsandbytes", catalog=WHOLE)
     rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
-    assert rows["--with apex"].startswith("no image line has it; NVIDIA's apex with PyTorch 2.1 or newer: ")
+    assert rows["--with apex"].startswith("no image line has it; NVIDIA's apex as a component: ")
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ({"with_": "apex", "cuda": "cu113"}, "templates/components has no apex yet"),  # PyTorch 1.12 at most
+        ({"with_": "apex", "cuda": "cu113"}, "NVIDIA's apex as a component: "),
         ({"with_": "horovod", "version": "2.0"}, "templates/components has no horovod yet"),
         ({"with_": "horovod", "version": "2.13"}, "Horovod with PyTorch 2.1 or newer: "),
     ],
@@ -182,14 +182,30 @@ def test_a_rule_answers_for_a_component_where_it_holds_for_the_other_words(words
     assert rows[f"--with {words['with_']}"].startswith(f"no image line has it; {told}")
 
 
+@pytest.mark.parametrize("added", ["cuda-compiler", "flash-attn", "nccl-tests"])
+@pytest.mark.parametrize("words", [{"cuda": "cu128"}, {"cuda": "cu126", "python": "3.13"}, {"version": "2.9.1"}])
+def test_what_is_compiled_with_nvcc_is_refused_where_there_is_none(words: dict[str, str], added: str) -> None:
+    """The wheels nvidia-cuda-nvcc-cu12 12.6.85 and 12.8.93 have bin/ptxas alone; flash-attn and nccl-tests are compiled
+    with nvcc whoever provides them."""
+    conflict = conflict_of(catalog=WHOLE, with_=added, **words)
+    rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
+    assert "ptxas" in rows["nvcc of CUDA 12.6 to 12.9 as a component"]
+    offered = [offer["command"] for offer in conflict.details["offers"]]
+    assert any(f"--with {added}" in command for command in offered)
+
+
+def test_what_nvcc_does_not_compile_is_not_refused_for_want_of_it() -> None:
+    assert plan_of(catalog=WHOLE, cuda="cu128", with_="transformer-engine,deepspeed").cuda == "12.8"
+
+
 def test_a_rule_that_no_word_is_about_is_no_reason() -> None:
-    """torchaudio with CUDA 11.3 is in lines on NVIDIA's image, so nothing that is about PyTorch 2 keeps them apart."""
-    conflict = conflict_of(cuda="cu113", base="debian", with_="torchaudio", catalog=WHOLE)
+    """GDRCopy with CUDA 11.3 is in lines on NVIDIA's image, so nothing that is about PyTorch 2 keeps them apart."""
+    conflict = conflict_of(cuda="cu113", base="debian", with_="gdrcopy", catalog=WHOLE)
     rows = [row["constraint"] for row in conflict.details["rows"]]
     assert [row for row in rows if not row.startswith("--framework")] == [
         "--cuda cu113",
         "--base debian",
-        "--with torchaudio",
+        "--with gdrcopy",
     ]
 
 
