@@ -199,13 +199,13 @@ def test_what_nvcc_does_not_compile_is_not_refused_for_want_of_it() -> None:
 
 
 def test_a_rule_that_no_word_is_about_is_no_reason() -> None:
-    """GDRCopy with CUDA 11.3 is in lines on NVIDIA's image, so nothing that is about PyTorch 2 keeps them apart."""
-    conflict = conflict_of(cuda="cu113", base="debian", with_="gdrcopy", catalog=WHOLE)
+    """aws-ofi-nccl with CUDA 11.3 is in lines on NVIDIA's image, so nothing about PyTorch 2 keeps them apart."""
+    conflict = conflict_of(cuda="cu113", base="debian", with_="aws-ofi-nccl", catalog=WHOLE)
     rows = [row["constraint"] for row in conflict.details["rows"]]
     assert [row for row in rows if not row.startswith("--framework")] == [
         "--cuda cu113",
         "--base debian",
-        "--with gdrcopy",
+        "--with aws-ofi-nccl",
     ]
 
 
