@@ -195,7 +195,8 @@ class Provider(Record):
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
-            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads; ``*`` if unknown.
+            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads, ``{base_cudnn}`` is
+            what NVIDIA's base image has; ``*`` if unknown.
         unchecked: instead of ``expect``: why the probe does not check its version; shown in plans.
         probe: replaces the component's probe.
         loads: for a framework: where it finds a library (``nccl``, ``cudnn``) of which the lock has no wheel:

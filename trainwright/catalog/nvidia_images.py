@@ -1,7 +1,9 @@
-"""NVIDIA's CUDA images (``templates/nvidia_images.yaml``): their registries, and the tags that NVIDIA deletes."""
+"""NVIDIA's CUDA images (``templates/nvidia_images.yaml``): their registries, the tags that NVIDIA deletes, the
+cuDNN in them."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from trainwright.catalog.image_line import Evidence
@@ -12,12 +14,14 @@ from trainwright.core.records import Record, parse_record
 
 
 class NvidiaImages(Record):
-    """The data file. ``deleted``: a CUDA version to the one of the same minor release whose tags stayed."""
+    """The data file. ``deleted``: a CUDA version to the one of the same minor release whose tags stayed; ``cudnn``: to
+    the cuDNN of all its tags that name cuDNN."""
 
     repository: str
     places: tuple[str, ...]
     deleted: dict[str, str]
     condemned: Range
+    cudnn: dict[str, str]
     evidence: tuple[Evidence, ...]
 
 
@@ -43,6 +47,19 @@ def other_places(image: str) -> list[str]:
         return []
     tag = image.partition("@")[0].rpartition(":")[2]
     return [f"{place}:{tag}" for place in data.places[1:]]
+
+
+def cudnn_in(image: str | None) -> str:
+    """The cuDNN that must be found in an image: three numbers, ``8.*`` if only the major version follows from its tag,
+    ``*`` if nothing does."""
+    if image is None or (cuda := _cuda(image)) is None:
+        return "*"
+    named = re.search(r"-cudnn(\d*)-", image)
+    if not named:
+        return "*"
+    if known := nvidia_images().cudnn.get(cuda):
+        return ".".join(known.split(".")[:3])
+    return f"{named[1]}.*" if named[1] else "*"
 
 
 def image_notice(image: str | None) -> str | None:

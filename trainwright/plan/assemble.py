@@ -13,7 +13,7 @@ from trainwright.catalog.budget import Budget
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import BASE, ImageLine, Selection
-from trainwright.catalog.nvidia_images import image_notice
+from trainwright.catalog.nvidia_images import cudnn_in, image_notice
 from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import RequestError
@@ -75,6 +75,7 @@ def make_plan(
     framework = providers.get(line.main) if line.cuda != "cpu" else None
     loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
+    found["base_cudnn"] = cudnn_in(line.base.image)
     found["code"] = request.user.code_sha256 or "*"
     parts = _parts(
         catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trainwright.catalog.catalog import load_catalog
-from trainwright.catalog.nvidia_images import image_notice, other_places, successor
+from trainwright.catalog.nvidia_images import cudnn_in, image_notice, other_places, successor
+from trainwright.plan.of_line import plan_of
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
@@ -70,3 +71,37 @@ def test_metis_comes_from_the_host_that_answers_first():
     assert source.url
     assert source.url.startswith("https://karypis.github.io/")
     assert [url.partition("//")[2].partition("/")[0] for url in source.mirrors] == ["glaros.dtc.umn.edu"]
+
+
+# NV_CUDNN_VERSION of NVIDIA's Dockerfiles (gitlab.com/nvidia/container-images/cuda, dist/, to 57b6e780, 2024-12-03).
+@pytest.mark.parametrize(
+    ("tag", "version"),
+    [
+        ("11.0.3-cudnn8-runtime-ubuntu18.04", "8.0.5"),
+        ("11.1.1-cudnn8-devel-ubuntu20.04", "8.0.5"),
+        ("11.2.2-cudnn8-runtime-ubuntu20.04", "8.1.1"),
+        ("11.7.1-cudnn8-runtime-ubuntu20.04", "8.5.0"),
+        ("12.4.1-cudnn-runtime-ubuntu22.04", "9.1.0"),
+        ("12.6.3-cudnn-runtime-ubuntu22.04", "9.5.1"),
+        ("11.3.1-cudnn8-runtime-ubuntu20.04", "8.*"),  # 8.2.0.53, 8.9.5.30 and 8.2.1.32, one after the other
+        ("11.8.0-cudnn8-runtime-ubuntu20.04", "8.*"),  # 8.6.0.163 to 8.9.6.50
+        ("11.8.0-base-ubuntu20.04", "*"),
+        ("99.0.0-cudnn-runtime-ubuntu26.04", "*"),
+    ],
+)
+def test_cudnn_follows_from_the_tag_as_far_as_nvidia_kept_it(tag, version):
+    assert cudnn_in(f"nvidia/cuda:{tag}") == version
+    assert cudnn_in(f"nvidia/cuda:{tag}@sha256:{'0' * 64}") == version
+    assert cudnn_in(f"team/cuda:{tag}") == "*"
+
+
+def test_every_line_that_loads_the_base_s_cudnn_is_held_to_it():
+    held = {}
+    for entry in CATALOG.lines:
+        plan = plan_of(entry, CATALOG)
+        if plan.base.kind == "nvidia" and plan.loads.get("cudnn") == "of the base image":
+            held[f"{entry.line.framework}/{entry.name}"] = {
+                e.value for e in plan.expect if (e.component, e.fact) == ("cuda", "cudnn")
+            }
+    assert len(held) > 20
+    assert [name for name, values in held.items() if not values or "*" in values] == []
