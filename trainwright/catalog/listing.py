@@ -20,7 +20,10 @@ class LineRow(Document):
     framework: str
     name: str = Field(description="of its folder: images/<framework>/<name>")
     version: str
-    cuda: str
+    cuda: str = Field(description="what the framework is compiled for")
+    published_cuda: str | None = Field(
+        default=None, description="another one in the name of AWS's container, which is that of the base image"
+    )
     python: str
     base: str = Field(description="distribution and release of the base")
     kind: Literal["debian", "nvidia", "dlc"] = Field(description="what it is, as --base takes it")
@@ -158,6 +161,7 @@ def lines(
             name=entry.name,
             version=entry.line.version,
             cuda=entry.line.cuda_tag,
+            published_cuda=entry.line.published_cuda,
             python=entry.line.python,
             base=entry.line.base.os,
             kind=entry.line.base.kind,

@@ -23,7 +23,7 @@ from trainwright.plan.draft import OPEN, Draft, facts_of
 from trainwright.plan.extend import bad_versions, notes_of
 from trainwright.plan.identity import identify
 from trainwright.plan.licences import redistribution
-from trainwright.plan.loaded import expected, loaded, unused
+from trainwright.plan.loaded import expected, loaded, other_toolkit, unused
 from trainwright.plan.plan import (
     CODE,
     JOB_CONSTRAINTS,
@@ -81,7 +81,7 @@ def make_plan(
         catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform
     )
     told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
-    told += unused(line.main, loads, versions)
+    told += [*unused(line.main, loads, versions), *other_toolkit(line, versions)]
     if deleted := image_notice(line.base.image):
         told.append(deleted)
     base = Base(

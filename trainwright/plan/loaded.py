@@ -1,4 +1,4 @@
-"""The NCCL and cuDNN that a framework really loads, which need not be those beside it in the image."""
+"""The CUDA, NCCL and cuDNN that a framework really loads, which need not be those beside it in the image."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from trainwright.catalog.component import Provider
+from trainwright.catalog.image_line import ImageLine
 from trainwright.catalog.wheel_lock import LockedPackage
 
 INSIDE, OF_THE_BASE = "inside its wheel", "of the base image"
@@ -43,3 +44,17 @@ def unused(framework: str, loads: Mapping[str, str], versions: Mapping[str, str]
         for name, where in loads.items()
         if name in versions and where == INSIDE
     ]
+
+
+def other_toolkit(line: ImageLine, versions: Mapping[str, str]) -> list[str]:
+    """A notice if the CUDA in /usr/local/cuda is another than the one that the framework is compiled for.
+
+    Args:
+        line: has the framework's CUDA, and that of AWS's tag if it differs.
+        versions: of the image's components.
+    """
+    toolkit = versions.get("cuda") or line.cuda
+    if toolkit == line.cuda:
+        return []
+    named = f" (AWS's tag says {line.published_cuda})" if line.published_cuda else ""
+    return [f"{line.main} is compiled for CUDA {line.cuda} and uses that; /usr/local/cuda is CUDA {toolkit}{named}"]

@@ -115,6 +115,11 @@ def lines_text(document: ListDocument, *, every: bool = True, width: int | None 
         text += [rest.pop(0) for _ in own]
     hidden = len(document.lines) - len(shown)
     notes = ["* what --framework alone takes"] if any(row.bare for row in shown) else []
+    notes += [
+        f"in {row.name}, {row.framework} is {row.cuda}, the base image {row.published_cuda}"
+        for row in shown
+        if row.published_cuda
+    ]
     notes += [f"{hidden} older, past their support or never released: --all"] if hidden else []
     return "\n".join([*text, *([""] if notes else []), *notes])
 

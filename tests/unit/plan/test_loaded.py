@@ -69,6 +69,17 @@ def test_a_plan_says_of_which_nccl_the_framework_has_no_use(framework, cuda, ver
     assert any(f"loads the nccl {INSIDE}, not nccl {nccl.version}" in n for n in plan.notices) == told
 
 
+# aws/deep-learning-containers, f1e622e4, docker/pytorch/Dockerfile.cuda: FROM nvidia/cuda:13.3.0, torch of cu130.
+@pytest.mark.parametrize(("version", "both"), [("2.13.0", True), ("2.12.1", False), ("2.10.0", False)])
+@pytest.mark.parametrize("base", ["nvidia", "dlc"])
+def test_a_plan_says_where_the_toolkit_is_of_another_cuda(version, both, base):
+    plan = resolve(make_request(framework="pytorch", version=version, base=base, cuda="cu130"), CATALOG)
+    (toolkit,) = [c.version for c in plan.components if c.name == "cuda"]
+    assert (plan.cuda, toolkit) == ("13.0", "13.3" if both else "13.0")
+    told = [n for n in plan.notices if "13.0" in n and "13.3" in n and "cu133" in n]
+    assert len(told) == both
+
+
 # CUDNN_VERSION in NVIDIA's cudnn_version.h: up to 8 major * 1000 + minor * 100 + patch, since 9 major * 10000 + …
 @pytest.mark.parametrize(
     ("number", "said"), [(7605, "7.6.5"), (8902, "8.9.2"), (90100, "9.1.0"), (91002, "9.10.2"), (None, "")]

@@ -75,6 +75,17 @@ def test_filters(flags, holds):
     assert sorted(names(call("list", *flags).stdout)) == sorted(expected)
 
 
+# aws/deep-learning-containers, f1e622e4, docker/pytorch/Dockerfile.cuda: FROM nvidia/cuda:13.3.0, torch of cu130.
+def test_a_line_whose_tag_names_another_cuda_has_both():
+    document = call("list", "--framework", "pytorch", "--json").stdout
+    named = {row["name"]: row["published_cuda"] for row in json.loads(document)["lines"] if row["published_cuda"]}
+    assert named == {"2.13.0-cu133": "cu133"}
+    (told,) = [n for n in call("list", "--framework", "pytorch").stdout.splitlines() if n.startswith("in 2.13.0-cu133")]
+    assert "pytorch is cu130" in told
+    assert "base image cu133" in told
+    assert "base image" not in call("list", "--framework", "pytorch", "--cuda", "cu132").stdout
+
+
 def test_proven_lines():
     never = tuple(row.replace(proof=row.proof.replace(state="never", date="")) for row in rows())
     with pytest.raises(RequestError, match="proven") as refused:
