@@ -35,8 +35,11 @@ _WHY = {
 }
 # Flags of earlier versions, and what to type instead.
 _GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every image: leave the flag out."}
-# What people mean by a flag without its value.
-_MEANT = {("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own"}
+# What people mean by a flag without its value, or by one that a verb does not have.
+_MEANT = {
+    ("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own",
+    ("sources", "--check"): "./invoke sources LINE   # checking is all that it does; without LINE, every line",
+}
 # What other programs, or other words for the same, would call a verb.
 CALLED = {
     **dict.fromkeys(("inspect", "show", "info", "history", "compare"), "report"),
@@ -275,7 +278,9 @@ def _no_flag(word: str, verb: ParserContext) -> RequestError:
         return RequestError(f"{verb.name} has no flag {flag} any more", remedy=gone)
     near = nearest(flag, verb.flags)
     offer = f" Did you mean {' or '.join(near)}?" if near else ""
-    return RequestError(f"{verb.name} has no flag {flag}.{offer}", remedy=_see(verb))
+    return RequestError(
+        f"{verb.name} has no flag {flag}.{offer}", remedy=_MEANT.get((str(verb.name), flag), _see(verb))
+    )
 
 
 class _NoSettings(Config):
