@@ -13,6 +13,7 @@ from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, make_draft
+from trainwright.plan.extend import not_enough_known
 from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, rules_against, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
@@ -164,7 +165,9 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     # What --allow-unproven would try is in no line.
     having = [d for d in drafts if keeps(word, d) and (flag != "--version" or begins(d.line.version, value))]
     if not having:
-        return f"no image line has it; {_what_there_is(flag, value, catalog, drafts, near)}"
+        of_aws = flag == "--version" and all(draft.line.base.kind == "dlc" for draft in near)
+        unknown = not_enough_known(drafts[0].line.framework, value) if of_aws else ""
+        return f"no image line has it; {unknown or _what_there_is(flag, value, catalog, drafts, near)}"
     if len(having) > 3:
         counted = f"{len(having)} image lines have it"
         if flag != "--python" or any(draft.line.base.image is None for draft in having):

@@ -102,9 +102,27 @@ def published(framework: str) -> list[Line]:
             notices=() if alike is image else (told,),
             evidence=tuple(Evidence(source=source, date=_read_on(), says=name) for source in image.evidence),
         )
-        tag = "-".join(filter(None, (image.version, image.cuda or "cpu")))
+        tag = "-".join((image.version, image.cuda or "cpu", str(image.python)))
         lines[tag] = Line(line=line, path=Path("images", framework, tag, LINE_FILE))
     return list(lines.values())
+
+
+def not_enough_known(framework: str, version: str) -> str:
+    """What to do about AWS's containers of a version that no line can start from; empty if there are none."""
+    from trainwright.sagemaker.dlc import load_dlc
+
+    known = {entry.line.base.image for entry in published(framework)}
+    names = (
+        f"{each.repository}:{each.tag}"
+        for each in load_dlc().images
+        if (each.framework, each.version, each.device) == (framework, version, "gpu")
+    )
+    if not (lacking := [name for name in names if name not in known]):
+        return ""
+    return (
+        f"AWS has {', '.join(lacking)}, but no source states all of its Python, CUDA and distribution. A line of "
+        "your own that does (CONTRIBUTING.md, Without a fork; provider base) extends it, and the build checks them"
+    )
 
 
 def _alike(image: PublishedImage, images: Sequence[PublishedImage]) -> PublishedImage | None:

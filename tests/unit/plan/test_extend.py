@@ -228,9 +228,23 @@ GPU_IMAGES = [each for each in load_dlc().images if each.device == "gpu" and eac
 
 @pytest.mark.parametrize("image", GPU_IMAGES, ids=lambda image: f"{image.repository}:{image.tag}")
 def test_each_gpu_container_whose_cuda_is_known_can_be_extended(image: PublishedImage) -> None:
-    plan = shipped(framework=image.framework, version=image.version, cuda=image.cuda, base="dlc")
+    python = f"{image.python[2]}.{image.python[3:]}" if image.python else None
+    plan = shipped(framework=image.framework, version=image.version, cuda=image.cuda, base="dlc", python=python)
     if "huggingface" not in image.repository and "trcomp" not in image.repository:  # these lines start from others
         assert str(plan.base.image).endswith(f"/{image.repository}:{image.tag}")
+
+
+# sagemaker-core 2.27.0, tensorflow.json, has it; AWS's repository begins after its release.
+def test_a_container_of_which_too_little_is_known_is_named() -> None:
+    words = {"framework": "tensorflow", "version": "1.15.2"}
+    with pytest.raises(Conflict) as refused:
+        shipped(**words, base="dlc")
+    said = "".join(row["evidence"] for row in refused.value.details["rows"])
+    assert "tensorflow-training:1.15.2-gpu-py37" in said
+    assert "CONTRIBUTING.md" in said
+    with pytest.raises(Conflict) as refused:
+        shipped(**words, base="nvidia")
+    assert "1.15.2-gpu" not in "".join(row["evidence"] for row in refused.value.details["rows"])
 
 
 # docs/src/data/pytorch/2.14-cuda-sagemaker.yml of aws/deep-learning-containers, 1f8757ef: cu133, Python 3.12

@@ -111,7 +111,7 @@ def test_no_tag_says_otherwise_than_its_row() -> None:
 
 def test_all_is_there() -> None:
     assert {each.framework for each in TABLE.images} == set(FRAMEWORKS.values())
-    assert len(TABLE.images) == len({(each.repository, each.tag) for each in TABLE.images}) == 225
+    assert len(TABLE.images) == len({(each.repository, each.tag) for each in TABLE.images}) == 232
     assert sum(each.gallery for each in TABLE.images) == 22
     assert len(TABLE.domains) == 45
     for registry, accounts in TABLE.accounts.items():
@@ -132,7 +132,7 @@ def test_provenance() -> None:
     assert [each.package for each in provenance.accounts] == ["sagemaker-core"]
     assert [each.package for each in provenance.domains] == ["botocore"]
     states = [each for each in provenance.images if isinstance(each, Snapshot)]
-    assert {each.branch for each in states if each.commit} == {"master", "main"}
+    assert {each.branch for each in states if each.commit} == {"master", "main", None}  # None: of all releases
     assert all(each.repository.endswith("aws/deep-learning-containers") for each in states)
 
 
@@ -192,10 +192,29 @@ def test_a_region_that_lacks_this_very_image() -> None:
 
 def test_cuda_that_no_source_knows() -> None:
     with pytest.raises(
-        RequestError, match=r"1\.12\.0 is published as 1\.12\.0-gpu-py38, but its CUDA version is unknown"
+        RequestError,
+        match=r"1\.15\.2 is published as 1\.15\.2-gpu-py2 and 1\.15\.2-gpu-py37, but its CUDA version is unknown",
     ):
-        dlc_image(framework="pytorch", version="1.12.0", cuda="cu113", region=WEST)
-    assert dlc_image(framework="pytorch", version="1.12.0", region=WEST).cuda is None
+        dlc_image(framework="tensorflow", version="1.15.2", cuda="cu100", python="py37", region=WEST)
+    assert dlc_image(framework="tensorflow", version="1.15.2", python="py37", region=WEST).cuda is None
+
+
+# What AWS's release_images.yml or release_images_training.yml releases, at v1.2-pt-sagemaker-1.12.0-tr-py38,
+# v1.2-pt-sagemaker-2.0.0-tr-py310, v1.0-tf-2.5.0-tr-py37, v1.0-tf-sagemaker-2.11.0-tr-py39, ea263ef9 and 7fa9fadb.
+@pytest.mark.parametrize(
+    ("framework", "version", "cuda", "os"),
+    [
+        ("pytorch", "1.12.0", "cu113", "ubuntu20.04"),
+        ("pytorch", "2.0.0", "cu118", "ubuntu20.04"),
+        ("tensorflow", "2.5.0", "cu112", "ubuntu18.04"),
+        ("tensorflow", "2.11.0", "cu112", "ubuntu20.04"),
+        ("tensorflow", "2.2.1", "cu101", "ubuntu18.04"),
+        ("tensorflow", "2.2.1", "cu102", "ubuntu18.04"),
+    ],
+)
+def test_cuda_of_a_release(framework: str, version: str, cuda: str, os: str) -> None:
+    image = dlc_image(framework=framework, version=version, cuda=cuda, region=WEST)
+    assert (image.cuda, image.os) == (cuda, os)
 
 
 def test_a_dockerfile_that_was_never_published() -> None:
@@ -207,7 +226,7 @@ def test_a_dockerfile_that_was_never_published() -> None:
     ("framework", "version", "differ"),
     [
         ("pytorch", "2.0.1", r"cuda \(cu118, cu121\)"),
-        ("tensorflow", "1.15.4", r"python \(py36, py37\)"),
+        ("tensorflow", "2.3.1", r"cuda \(cu102, cu110\)"),
         ("huggingface-pytorch", "2.3.0", r"transformers \(4\.46\.1, 4\.48\.0\)"),
     ],
 )
