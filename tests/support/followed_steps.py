@@ -58,7 +58,7 @@ STAGE = "{'zero_optimization': {'stage': %d}}"
 SAVED = "torch.save(engine.module.state_dict(), '/opt/ml/model/m.pt')"
 SHARDED = (
     "import os\nimport torch\nimport torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
-    "from torch.distributed.checkpoint.state_dict import get_model_state_dict\n"
+    "from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict\n"
     "dist.init_process_group('nccl')\ntorch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
     "model = torch.nn.Linear(2, 2)\nfully_shard(model)\n{}\n"
 )
@@ -190,7 +190,8 @@ STEPS: dict[str, Pair] = {
         "TW430",
         SHARDED.format("if dist.get_rank() == 0:\n    torch.save(model.state_dict(), '/opt/ml/model/m.pt')"),
         SHARDED.format(
-            "state = get_model_state_dict(model)\nif dist.get_rank() == 0:\n    torch.save(state, '/opt/ml/model/m.pt')"
+            "whole = StateDictOptions(full_state_dict=True)\nstate = get_model_state_dict(model, options=whole)\n"
+            "if dist.get_rank() == 0:\n    torch.save(state, '/opt/ml/model/m.pt')"
         ),
         TWO,
     ),

@@ -339,6 +339,12 @@ def _xla(
         late = [u for u in users if begun and _after(begun[-1], u) and _after(u, reduce)]
         if late:
             yield at(REDUCE_LATE, reduce, f"{reduce.last} after {late[0].last} in line {late[0].line}")
+    reduced = [c for c in calls if c.last in REDUCES and "grad" in ast.unparse(c.node)]
+    for step in (c for c in steps if c.name.endswith("xla_model.optimizer_step") and not reduced):
+        clips = [c for c in calls if c.last in CLIPS and _after(c, step) and any(_after(b, c) for b in backwards)]
+        if clips:
+            what = f"in line {clips[0].line}: each process clips by the norm of its own gradients"
+            yield at(REDUCE_LATE, step, f"{step.last} reduces gradients after {clips[0].last} {what}")
     for mark in (c for c in calls if c.last == "mark_step"):
         begun = [b for b in backwards if _after(b, mark)]
         ended = [u for u in updates if _after(mark, u)]

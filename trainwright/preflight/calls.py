@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from trainwright.preflight import argparse_values, configurations, library, methods
-from trainwright.preflight.events import Event, Exit, Guard, JobStart
+from trainwright.preflight.conditions import asks_for_result
+from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
 from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
 
@@ -26,6 +27,8 @@ _HAS_GPU = re.compile(r"cuda|gpu", re.I)
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
 # What gets a function, and does not call it.
 _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
+# Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
+_TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
@@ -61,6 +64,14 @@ class Calls:
         # What each loop of the script iterates over.
         self.iterated: dict[ast.AST, Value] = {}
         self.misused: list[tuple[Module, ast.expr, str]] = []
+        # Functions that are used without a call, as a condition or in a comparison: file, place.
+        self.uncalled: list[tuple[Module, ast.expr]] = []
+        # Layers that are put into a model: file, place, model, conditions, how many calls came before.
+        self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
+        # Names that only some processes have, by scope, with the value that they got there and the condition.
+        self.unset: dict[tuple[int, str], tuple[Value, Guard]] = {}
+        # Where other processes read such a name: file, place, condition.
+        self.missing: list[tuple[Module, ast.Name, Guard]] = []
         # Where variables of the environment are read though no condition is open, so that the job comes there.
         self.reached: set[ast.AST] = set()
         # Where variables with computed names are read: file, place, name.
@@ -111,6 +122,11 @@ class Calls:
                 return Value(tags=frozenset({known}), of=base)
         if name == "module" and "model" in base.tags and base.of is not None:
             return base.of
+        if name == "sampler" and "loader" in base.tags:
+            maker = next((event for event in reversed(self.events) if event.result is base), None)
+            sampler = maker.arg("sampler", 3) if maker is not None else None
+            if sampler is not None:
+                return sampler
         if name == "grad":
             return Value(tags=frozenset({"grad"}), of=base)
         flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
@@ -158,8 +174,9 @@ class Calls:
                 value.attrs = value.attrs and {key: v for key, v in value.attrs.items() if key not in _PLACE}
         if event.role == "collective" or _JOINS.search(event.last):
             # All processes have the same afterwards, in place or as the result.
+            at_root = event.name in _TO_ONE
             for value in (*args, *keywords.values(), event.result):
-                value.tags -= {"own", "uneven"}
+                value.tags = value.tags - {"own", "uneven", "of-root"} | ({"of-root"} if at_root else NONE)
                 in_place = event.last in ("broadcast_object_list", "broadcast")
                 returned = value is event.result and "broadcast" in event.last.lower()  # a helper of the script's
                 value.tags |= {"agreed"} if in_place or returned else set()
@@ -262,6 +279,21 @@ class Calls:
         if name and kind in value.tags and not (self.detached or parsed or asked):
             self.misused.append((self.module, node, name))
 
+    def _missing(self, node: ast.Name, found: Value, scope: Scope) -> None:
+        """Note a name that was set under a condition on the rank, and is read by all processes."""
+        there: Scope | None = scope
+        while there is not None and node.id not in there.names:
+            there = there.outer
+        value, guard = self.unset.get((id(there), node.id), (None, None))
+        everywhere = not any(each.kind in (*OF_RANK, "world", "error") for each in self.guards)
+        if guard is not None and value is found and everywhere and not self.detached:
+            self.missing.append((self.module, node, guard))
+
+    def _asked(self, node: ast.expr, value: Value) -> None:
+        """Note a function that is compared or asked whether it is true, where its result is meant."""
+        if isinstance(node, ast.Name | ast.Attribute) and asks_for_result(node, value):
+            self.uncalled.append((self.module, node))
+
     def each(self, value: Value) -> Value:
         """Return what is known of the elements of something that is iterated over."""
         if value.attrs is not None and "element" in value.attrs:
@@ -302,13 +334,17 @@ class Calls:
                 if value.sure and target.attr in self.module.counted:
                     value = value.with_tags()
                     value.sure = False
+                if "model" in base.tags and any(re.match(r"torch\.nn\.(?!parallel|Data)", m) for m in value.made):
+                    self.layers.append((self.module, target, base, self.guards, len(self.events)))
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
                 configurations.assigned(self, base, target.attr, value, target)
             case ast.Subscript():
                 base = self.value(target.value, scope)
                 key = self.value(target.slice, scope).single()
-                if base.name == "os.environ" and isinstance(key, str):
+                if base.made and base.made <= library.TENSORS:
+                    base.tags |= value.tags & FLOWS
+                elif base.name == "os.environ" and isinstance(key, str):
                     self.launch.environment.setdefault(key, str(value.single()) if value.single() is not ... else "")
                 else:
                     self.put(base, key if isinstance(key, str) else "**", value)

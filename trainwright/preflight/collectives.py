@@ -39,6 +39,7 @@ _OF_SHARDS = (
     *("set_optimizer_state_dict", "optim_state_dict", "optim_state_dict_to_load", "full_optim_state_dict"),
     *("scatter_full_optim_state_dict", "shard_full_optim_state_dict", "summon_full_params"),
 )
+_CHECKPOINTS = ("torch.distributed.checkpoint.", "torch.sagemaker.distributed.checkpoint.")
 _SHARDED = {"fsdp", "deepspeed", "smp"}
 
 
@@ -130,10 +131,10 @@ def collective(event: Event) -> str:
         return event.last
     if event.last in ("save", "load") and event.name.startswith("lightning") and ".Fabric." in event.name:
         return f"Fabric's {event.last}"
-    if event.name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.load"):
+    if event.name.startswith(_CHECKPOINTS) and event.last in ("save", "load", "async_save"):
         return event.name
     if (
-        event.last in ("train", "evaluate")
+        event.last in ("train", "evaluate", "predict")
         and event.receiver is not None
         and any(_hf_trainer(made) for made in event.receiver.made)
     ):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwright.preflight.events import Guard, Reach
+from trainwright.preflight.known import role, said
 from trainwright.preflight.values import IDENTITY, Marks, Value, unknown
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -23,7 +24,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
 _OPPOSITE["zero:host"] = "nonzero:host"
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
-TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "chosen"}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "chosen"}
 
 
 def kind_of(tags: Marks, side: bool) -> Reach:
@@ -45,7 +46,7 @@ def kind_of(tags: Marks, side: bool) -> Reach:
         return "ranks"
     if {"several", "single"} & tags:
         return "world"
-    if "own" in tags:
+    if {"own", "of-root"} & tags:
         return "own"
     return "flag" if "flag" in tags else "other"
 
@@ -82,6 +83,25 @@ def as_test(value: Value) -> Value:
         if name in value.tags and not value.tags & TESTS:
             return value.with_tags(tag)
     return value
+
+
+# What asks a library which process this is, or what there is: always true as a function.
+_QUESTIONS = ("rank", "local_rank", "world", "several", "zero:rank", "zero:local", "has-gpu", "dp_rank")
+# Methods of transformers' Trainer; of its state and its arguments they are no functions.
+_OF_TRAINER = ("is_world_process_zero", "is_local_process_zero")
+
+
+def asks_for_result(node: ast.Name | ast.Attribute, value: Value) -> bool:
+    """Return whether a value is a function whose result is meant: ``dist.is_initialized``, ``self.is_main``."""
+    written = node.id if isinstance(node, ast.Name) else node.attr
+    if value.name and value.code is None:
+        modules = ("torch.", "torch_xla.", "smdistributed.", "horovod.")
+        return value.name.startswith(modules) and role(value.name) in _QUESTIONS
+    if value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef):
+        return value.code.owner is not None and value.of is not None and bool(said(written))
+    owner = value.of
+    library = owner is not None and any(made.startswith(("transformers.", "trl.")) for made in owner.made)
+    return library and written in _OF_TRAINER and owner is not None and owner.made_like("Trainer")
 
 
 def negated(value: Value) -> Value:
@@ -124,7 +144,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         if isinstance(op, ast.Gt | ast.NotEq):
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
-    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own", "cpu-tensor", "on-device"})
+    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own", "of-root", "cpu-tensor", "on-device"})
 
 
 def _model(value: Value) -> bool:

@@ -254,12 +254,12 @@ def _of_partitions(code: ScriptFacts, count: Value | None, rank: Value | None) -
         partitioned = code.job is None or code.job.model_parallel
         if partitioned and not (count is not None and "dp_size" in count.tags):
             return "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
-    elif count is None and rank is None and _divided_model(code):
+    elif count is None and rank is None and divided_model(code):
         return "without a rank it counts the partitions of one model, too; pass smp.dp_size() and smp.dp_rank()"
     return ""
 
 
-def _divided_model(code: ScriptFacts) -> bool:
+def divided_model(code: ScriptFacts) -> bool:
     """Return whether SMP divides one model over several processes in this job."""
     names = ("pipeline_parallel_degree", "tensor_parallel_degree", "partitions")
     degrees = [code.job.smp_parameters.get(name, 1) for name in names] if code.job is not None else []

@@ -88,6 +88,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     yield from _group(code)
     yield from _place(code)
+    yield from _by_file(code)
+    yield from _of_neuron(code)
     yield from _launchers(code)
     yield from _smddp(code)
 
@@ -145,6 +147,28 @@ def _first_interface(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]
         if event.name.startswith("torch.") and groups and all(e.name.startswith(package) for e in groups):
             what = f"`{ast.unparse(event.node)[:50]}` is PyTorch's own, and only the library's process group is created"
             yield at(NO_GROUP, (event.module, event.node), what, severity="error")
+            return
+
+
+def _of_neuron(code: ScriptFacts) -> Iterator[Finding]:
+    """Report processes that torchrun starts for XLA devices and that never meet."""
+    xla = code.torch_xla and code.launcher == "torchrun" and code.several and code.spawns is None
+    if not xla or code.incomplete or not code.backwards or code.managed:
+        return
+    joined = any(code.roles("group")) or code.group is not None or code.mentions_like("init_dist|use_spmd|init_process")
+    if not joined and code.xla_distributed and code.imports("optimum", "accelerate") is None:
+        what = 'the job starts the script with torchrun, and nothing calls init_process_group("xla")'
+        yield at(NO_GROUP, code.backwards[0], what, severity="error")
+
+
+def _by_file(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a file at which the processes of several hosts are to meet, on a disk that they do not share."""
+    for event in code.roles("group"):
+        method = event.arg("init_method", 1)
+        text = method.single() if method is not None else ...
+        local = isinstance(text, str) and text.startswith("file:///") and not text.startswith("file:///opt/ml/input")
+        if local and code.several_hosts and not event.detached:
+            yield at(GROUP_PLACE, (event.module, event.node), f"init_method={text!r}: hosts share no disk")
             return
 
 

@@ -74,6 +74,8 @@ class Evaluator(Calls):
     def _name(self, node: ast.Name, scope: Scope) -> Value:
         found = scope.get(node.id)
         if found is not None:
+            if self.unset:
+                self._missing(node, found, scope)
             return found
         builtin = node.id in BUILTINS
         return Value(name=node.id) if builtin else Value(tags=frozenset(said(node.id)))
@@ -149,6 +151,7 @@ class Evaluator(Calls):
     def _not(self, node: ast.UnaryOp, scope: Scope) -> Value:
         value = self.value(node.operand, scope)
         if isinstance(node.op, ast.Not):
+            self._asked(node.operand, value)
             return negated(as_test(value))
         single = value.single()
         if isinstance(node.op, ast.USub) and isinstance(single, int | float):
@@ -161,8 +164,9 @@ class Evaluator(Calls):
         for each in node.values:
             value = as_test(self.value(each, scope))
             found.append(value)
-            if isinstance(node.op, ast.And):
-                self.guards = (*self.guards, Guard(kind_of(value.tags, True), each, True))
+            self._asked(each, value)
+            side = isinstance(node.op, ast.And)
+            self.guards = (*self.guards, Guard(kind_of(value.tags, side), each, side))
         self.guards = before
         decided = [self.decided(value) for value in found]
         if isinstance(node.op, ast.And):
@@ -194,10 +198,12 @@ class Evaluator(Calls):
             return unknown()
         if isinstance(rights[0].single(), int | float):
             self._misuse(node, left, "number")
+            self._asked(node.left, left)
         return compare(left, node.ops[0], rights[0])
 
     def _ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
         test = as_test(self.value(node.test, scope))
+        self._asked(node.test, test)
         decided = self.decided(test)
         if decided is not None:
             return self.value(node.body if decided else node.orelse, scope)

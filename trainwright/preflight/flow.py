@@ -229,11 +229,13 @@ class Interpreter(Functions):
 
     def _if(self, node: ast.If, scope: Scope) -> bool:
         test = as_test(self.value(node.test, scope))
+        self._asked(node.test, test)
         decided = self.decided(test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, scope)
         yes, no = sides(test, node.test)
         before, start = dict(scope.names), len(self.events)
+        known = set(before)
         ended = self._branch(node.body, scope, yes)
         after, scope.names = scope.names, before
         else_ended = self._branch(node.orelse, scope, no)
@@ -246,8 +248,13 @@ class Interpreter(Functions):
             self.guards = (*self.guards, yes)
         elif not ended:
             made = self.made_since(start)
+            for name in (scope.names.keys() - after.keys() - known) if no.kind in OF_RANK else ():
+                if scope.get(name) is scope.names[name]:
+                    self.unset[id(scope), name] = (scope.names[name], no)
             for name, value in after.items():
                 there = scope.names.get(name)
+                if there is None and yes.kind in OF_RANK and scope.get(name) is None:
+                    self.unset[id(scope), name] = (value, yes)
                 joined = value if there is None else chosen((value, there), made)
                 if joined is not value and joined is not there and there is not None:
                     self._told_apart(joined, value, there, yes)

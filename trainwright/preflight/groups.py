@@ -137,6 +137,10 @@ def _lengths(code: ScriptFacts) -> Iterator[Finding]:
         if not event.name.startswith("torch.distributed.") or "group" in event.keywords or len(event.args) > 2:
             continue
         made = _made(event, event.node.args[0]) if event.node.args else None
+        if isinstance(made, ast.BinOp) and isinstance(made.left, ast.List) and _makes_tensor(made.left):
+            what = f"`{_text(made)}` is the same tensor for each process: all parts end up as the last one"
+            yield at(LISTS, (event.module, event.node), what)
+            return
         counted = made.generators[0].iter if isinstance(made, ast.ListComp) else None
         count = ranges.get(counted, []) if isinstance(counted, ast.Call) else []
         one_host = bool(count) and "gpus" in count[-1].tags and "world" not in count[-1].tags
@@ -144,6 +148,11 @@ def _lengths(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{_text(made)}` is one tensor for each GPU of a host, but the group is that of all hosts"
             yield at(LISTS, (event.module, event.node), what)
             return
+
+
+def _makes_tensor(node: ast.List) -> bool:
+    """Return whether a list has one new tensor in it: ``[torch.zeros(2)] * n`` is the same one ``n`` times."""
+    return len(node.elts) == 1 and isinstance(node.elts[0], ast.Call) and "torch." in ast.unparse(node.elts[0].func)
 
 
 def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:

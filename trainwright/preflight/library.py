@@ -61,7 +61,7 @@ _WRAPPED = {
 
 
 # Functions that make a tensor, in main memory unless they are told otherwise.
-_TENSORS = frozenset(
+TENSORS = frozenset(
     f"torch.{name}"
     for name in (
         *("tensor", "as_tensor", "from_numpy", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint"),
@@ -106,8 +106,9 @@ def function(calls: Calls, event: Event) -> Value:
         return path_join(args)
     if name in _TRANSPARENT:
         converted = _converted(name, args[0]) if args else Value()
-        return converted.with_tags("cpu-tensor") if name in _TENSORS and _on_cpu(event) else converted
-    if name in _TENSORS:
+        converted.made = frozenset({name}) if name in TENSORS else converted.made
+        return converted.with_tags("cpu-tensor") if name in TENSORS and _on_cpu(event) else converted
+    if name in TENSORS:
         return Value(made=frozenset({name}), tags=flow(event) | ({"cpu-tensor"} if _on_cpu(event) else NONE))
     if known := event.role:
         return of_role(launch, known, event)

@@ -91,8 +91,11 @@ _ROOTS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("bcast", "Bcast"), ("root", 1)),
 }
 _ON_TENSORS = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "gather")
+# What a tensor's methods make that is no tensor.
+_NO_TENSORS = frozenset({"torch.Tensor.item", "torch.Tensor.numpy"})
 _READERS = ("load", "load_file", "load_model", "load_weights", "from_pretrained", "load_from_disk", "load_state_dict")
 _MAKE_OR_REMOVE = ("os.mkdir", "os.makedirs", "shutil.rmtree")
+_UNPACKS = ("shutil.unpack_archive", "urllib.request.urlretrieve")
 _STOPPERS = ("EarlyStopping", "ReduceLROnPlateau", "TerminateOnNaN")
 
 
@@ -204,6 +207,10 @@ def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if "group" in event.keywords or event.under("error"):
             continue
+        number = next((v for v in event.args[:1] if v.made and v.made <= _NO_TENSORS), None)
+        if number is not None:
+            yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: it is no tensor (TypeError)")
+            return
         for value in (*event.args, *event.keywords.values()):
             if "cpu-tensor" in value.tags and value.items is None:
                 yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: the tensor is on the CPU")
@@ -258,6 +265,7 @@ def _downloads(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         fetches = event.name.startswith("torchvision.datasets.") and _true(event.arg("download"))
         fetches = fetches or bool(re.match(r"(tensorflow\.)?keras\.datasets\.\w+\.load_data$", event.name))
+        fetches = fetches or event.name in _UNPACKS or (event.last == "extractall" and event.receiver is not None)
         path = event.arg("root", 0) or event.arg("path", 0)
         if not fetches or event.detached or event.guards or (path is not None and path.tags & {"rank", "local_rank"}):
             continue

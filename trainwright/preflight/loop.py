@@ -109,6 +109,8 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
     arguments = [e.arg("fp16") for e in code.events if e.last.endswith(("TrainingArguments", "SFTConfig"))]
     mixed = any(value is not None and value.single() is True and "flag" not in value.tags for value in arguments)
+    accelerated = [e.arg("mixed_precision") for e in code.ran("Accelerator") if e.name.startswith("accelerate.")]
+    mixed = mixed or any(value is not None and value.single() == "fp16" for value in accelerated)
     if not mixed and (off or not scaler):
         return
     what = "fp16=True" if mixed else "scaler.step"
@@ -311,6 +313,10 @@ def _sums(code: ScriptFacts) -> Iterator[Finding]:
         names = {n.id for each in receivers for n in ast.walk(each) if isinstance(n, ast.Name)}
         function = enclosing_function(step.module, calls[0].node) if calls else None
         for node in nodes:
+            if isinstance(node, ast.Call) and _appends(node, names) and not _reset(step.module, node, _list(node)):
+                if not _used_whole(function or step.node, _list(node)):
+                    yield at(GRAPH_KEPT, (step.module, node), f"`{ast.unparse(node)[:50]}`")
+                continue
             if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
                 continue
             text = ast.unparse(node.value)
@@ -321,6 +327,28 @@ def _sums(code: ScriptFacts) -> Iterator[Finding]:
                 if _summed_back(function or step.node, target):
                     continue
                 yield at(GRAPH_KEPT, (step.module, node), f"`{ast.unparse(node)[:50]}`")
+
+
+def _appends(node: ast.Call, names: set[str]) -> bool:
+    """Return whether a call appends one of the losses to a list."""
+    method = isinstance(node.func, ast.Attribute) and node.func.attr == "append" and len(node.args) == 1
+    return method and ast.unparse(node.args[0]) in names
+
+
+def _list(node: ast.Call) -> str:
+    return ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+
+
+def _used_whole(region: ast.AST, name: str) -> bool:
+    """Return whether a list of losses is emptied, cut, or made one loss in the same function."""
+    for node in ast.walk(region):
+        empties = isinstance(node, ast.Attribute) and node.attr in ("clear", "pop", "popleft")
+        if (empties or isinstance(node, ast.Delete)) and name in ast.unparse(node):
+            return True
+        text = ast.unparse(node) if isinstance(node, ast.Call) else ""
+        if name in text and ("backward" in text or re.match(r"(torch\.)?(stack|sum|cat)\(", text)):
+            return True
+    return False
 
 
 def _returns_loss(code: ScriptFacts, call: ast.Call) -> bool:

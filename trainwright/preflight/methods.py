@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainwright.preflight import argparse_values, computed, mappings
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
-from trainwright.preflight.library import flow, getenv, of_role, output_tags, tf_config
+from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, unknown
 
@@ -61,6 +61,8 @@ _SAME = frozenset(
         "numpy",
     ]
 )
+# Methods of a tensor that add something to it.
+_IN_PLACE = ("add_", "sub_", "copy_", "index_add_", "scatter_add_", "fill_")
 
 
 def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
@@ -90,7 +92,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value(made=frozenset({"open"}), tags=base.tags, constants=base.constants)
     if name == "take":
         return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
-    if (tensor := _tensor(base, name)) is not None:
+    if (tensor := _tensor(event, base, name)) is not None:
         return tensor
     if name in _SAME:
         return _of_text(base, name) if isinstance(base.single(), str) and not event.args else base
@@ -119,7 +121,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     if (found := computed.method(event, base, name) or mappings.method(calls, event, base, name)) is not None:
         return found
     if name in ("item", "tolist"):
-        return unknown(*(base.tags & {"own"}))
+        return _number(event, base, name)
     if name.startswith("parse_"):
         return argparse_values.parsed(calls, event, name)
     if name == "add_argument":
@@ -147,10 +149,19 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
 
 
-def _tensor(base: Value, name: str) -> Value | None:
+def _number(event: Event, base: Value, name: str) -> Value:
+    """Return what ``item()`` or ``tolist()`` makes of a tensor."""
+    made = {"torch.Tensor.item"} if name == "item" and base.made and base.made <= TENSORS and not event.args else set()
+    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root"})
+
+
+def _tensor(event: Event, base: Value, name: str) -> Value | None:
     """Return what a method makes of a tensor that is no longer a logit, or no longer in the graph; None of others."""
     if name in ("softmax", "sigmoid") and not base.name:
         return Value(tags=(base.tags & FLOWS) | {f"as:{name}"}, of=base)
+    if name in _IN_PLACE and base.made and base.made <= TENSORS:
+        base.tags |= flow(event)
+        return base
     if name in ("detach", "detach_"):
         base.tags |= {"detached"} if name == "detach_" else set()
         return base.with_tags("detached")

@@ -51,8 +51,27 @@ READS = (
 )
 
 
+# Functions that read local files alone; pandas and datasets read S3 as well.
+_LOCAL = (
+    *("open", "torch.load", "torch.jit.load", "numpy.load", "os.listdir", "os.walk", "glob.glob", "h5py.File"),
+    *("PIL.Image.open", "torchvision.datasets.ImageFolder", "torchvision.datasets.DatasetFolder"),
+    "safetensors.torch.load_file",
+)
+
+
+def _remote(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an address in S3 that a function for local files gets."""
+    for event in code.events:
+        path = event.args[0].single() if event.name in _LOCAL and event.args else None
+        if isinstance(path, str) and path.startswith("s3://") and "flag" not in event.args[0].tags:
+            what = f"`{ast.unparse(event.node)[:60]}`: {event.last} reads local files, not S3"
+            yield at(OTHER_MACHINE, (event.module, event.node), what, severity="error")
+            return
+
+
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    yield from _remote(code)
     known = code.job.hyperparameters if code.job else {}
     made = _made(code)
     options = {_flag(m, n): str(n.value) for m, n in code.texts if _key(m, n) == "default"}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, Exit, JobStart
+from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
@@ -158,6 +158,21 @@ class ScriptFacts(ScriptCode):
     def misused(self) -> list[tuple[Module, ast.expr, str]]:
         """Variables of the environment whose text is used as a number or a list: file, place, variable."""
         return self._interpreter.misused if self.events else []
+
+    @property
+    def uncalled(self) -> list[tuple[Module, ast.expr]]:
+        """Functions that are asked whether they are true, where their results are meant: file, place."""
+        return self._interpreter.uncalled if self.events else []
+
+    @property
+    def missing(self) -> list[tuple[Module, ast.Name, Guard]]:
+        """Names that all processes read though only some have set them: file, place, condition."""
+        return self._interpreter.missing if self.events else []
+
+    @property
+    def layers(self) -> list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]]:
+        """Layers that are put into a model: file, place, model, conditions, how many calls came before."""
+        return self._interpreter.layers if self.events else []
 
     @property
     def computed(self) -> list[tuple[Module, ast.expr, str]]:

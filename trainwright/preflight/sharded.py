@@ -90,7 +90,8 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
                 and not whole
                 and "optimizer" not in (value.of.tags if value.of is not None else ())
             ):
-                what = f"`{ast.unparse(save.node)[:60]}` has the shards of this process; take get_model_state_dict"
+                text = ast.unparse(save.node)[:60]
+                what = f"`{text}` has the shards of this process; take get_model_state_dict with full_state_dict=True"
                 yield at(PARTIAL_OPTIMIZER, (save.module, save.node), what)
                 return
             optimizer = value.of if "state" in value.tags else None
@@ -127,6 +128,14 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("save_model", "save_pretrained", live=True):
         guard = event.by_rank
         base = event.receiver
+        alone = event.last == "save_pretrained" and not (
+            event.opened or {"state_dict", "save_function"} & set(event.keywords)
+        )
+        if guard is None and alone and _of_trainer(event, trainers):
+            text = ast.unparse(event.node)[:50]
+            what = f"`{text}`: {shards} divides the weights; trainer.save_model gathers them"
+            yield at(NOT_GATHERED, (event.module, event.node), what)
+            return
         if guard is None or base is None or "state_dict" in event.keywords:
             continue
         trains = [e for e in code.ran("train", live=True) if e.order < event.order and not e.guards]

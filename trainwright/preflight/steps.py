@@ -90,13 +90,18 @@ def _clipped_before(code: ScriptFacts) -> Iterator[Finding]:
     """Report gradients that are clipped between zero_grad and backward, before they are computed."""
     for clip in code.ran(*CLIPS, live=True):
         near = [e for e in code.ran("zero_grad", "backward", "step", live=True) if e.loops == clip.loops and e.loops]
-        near = [e for e in near if e.stack == clip.stack and not e.excludes(clip)]
+        near = [e for e in near if e.stack == clip.stack and not e.excludes(clip) and not _of_scheduler(e)]
         before = [e for e in near if e.order < clip.order]
         after = [e for e in near if e.order > clip.order]
-        if before and after and before[-1].last == "zero_grad" and after[0].last == "backward":
+        begins = before[-1].last == "zero_grad" if before else any(e.last == "step" for e in after)
+        if begins and after and after[0].last == "backward":
             what = f"`{_text(clip)}` comes before backward in line {after[0].line}, when there are no gradients"
             yield _at(CLIP_LATE, clip, what)
             return
+
+
+def _of_scheduler(event: Event) -> bool:
+    return event.receiver is not None and any("lr_scheduler" in made for made in event.receiver.made)
 
 
 def _never_cleared(code: ScriptFacts, module: Module, function: Function) -> Iterator[Finding]:

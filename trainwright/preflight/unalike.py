@@ -11,6 +11,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
+from trainwright.preflight.values import within
 
 SPLIT = Rule(
     code="TW436",
@@ -130,6 +131,9 @@ def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
                 yield wrap, whole
                 break
             inner, whole = inner.of, False
+        else:
+            if model is not None and model.instance and within(event.receiver, model):
+                yield wrap, False
 
 
 def _loop_over(event: Event) -> ast.For | None:

@@ -120,13 +120,16 @@ def _reached(code: ScriptFacts, name: str) -> bool:
 
 
 def _by_chance(code: ScriptFacts, forward: Code, name: str) -> ast.expr | None:
-    """Return the condition under which alone a layer is used, if it is drawn in each process for itself."""
+    """Return the condition under which alone a layer is used: drawn in each process for itself, or in evaluation."""
     loads = _loads(code, name)
     for node in ast.walk(forward.node):
         if not isinstance(node, ast.If) or node.orelse:
             continue
         calls = [ast.unparse(each.func) for each in ast.walk(node.test) if isinstance(each, ast.Call)]
-        drawn = any(call in ("random.random", "torch.rand", "np.random.rand", "random.uniform") for call in calls)
+        evaluates = ast.unparse(node.test) == "not self.training"
+        drawn = evaluates or any(
+            call in ("random.random", "torch.rand", "np.random.rand", "random.uniform") for call in calls
+        )
         inside = [each for statement in node.body for each in ast.walk(statement)]
         if drawn and loads and all(any(load is each for each in inside) for load in loads):
             return node.test

@@ -4,7 +4,8 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
+those of the others; ``of-root`` was reduced or gathered to one process, and is unfinished in the others;
+``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
 ``detached`` has no graph for backward.
 """
 
@@ -37,6 +38,7 @@ FLOWS: Marks = frozenset(
         "partial",
         "state",
         "own",
+        "of-root",
     }
 )
 # A layer, or a row of them, that ends with a softmax or a sigmoid, and what it makes.
@@ -156,6 +158,10 @@ class Value:
         """Return whether one of these names (whole, or their last part) may have made it."""
         return any(made == name or made.rpartition(".")[2] == name for made in self.made for name in names)
 
+    def made_like(self, ending: str) -> bool:
+        """Return whether something whose name ends so may have made it: ``Trainer`` of ``Seq2SeqTrainer``."""
+        return any(made.endswith(ending) for made in self.made)
+
     def part_of(self, *names: str) -> bool:
         """Return whether it, or what it is a part of, was made by one of these names."""
         outer: Value | None = self
@@ -193,6 +199,15 @@ class Value:
             self.instance,
             self.sources,
         )
+
+
+def within(value: Value | None, whole: Value, depth: int = 3) -> bool:
+    """Return whether a value is another one, or a part of it: of its attributes, or made from it."""
+    inner = value
+    while inner is not None and inner is not whole:
+        inner = inner.of
+    parts = (whole.attrs or {}).values() if inner is None and depth else ()
+    return inner is whole or any(value is not None and within(value, part, depth - 1) for part in parts)
 
 
 def unknown(*tags: str) -> Value:

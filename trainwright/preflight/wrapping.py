@@ -10,7 +10,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import Code, Value
 
 DOCS = "PyTorch's documentation of DistributedDataParallel, SyncBatchNorm and FullyShardedDataParallel"
 ORDER = Rule(
@@ -150,10 +150,12 @@ def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
     if any("device" in name for e in made for name in e.contexts):
         return False  # with torch.device("cuda"): …
     # Its class may move its parts itself.
-    inside = [code_.name for code_ in (model.code,) if code_ is not None]
-    return not any(
-        e.last in ("cuda", "to") and any(each.name in ("__init__", *inside) for each in e.stack) for e in code.events
-    )
+    return not any(e.last in ("cuda", "to") and any(map(_of_module, e.stack)) for e in code.events)
+
+
+def _of_module(function: Code) -> bool:
+    """Return whether a function is a method of a class of layers, which may move its parts itself."""
+    return function.owner is not None and any(name.endswith("Module") for name in function.owner.origins())
 
 
 def _as_model(code: ScriptFacts) -> Iterator[Finding]:
@@ -215,7 +217,9 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     if not code.several_per_host or not (wraps or code.horovod) or code.launch.gpus == 0:
         return
     for event in code.ran("load", live=True):
-        if event.name != "torch.load" or _given(event.arg("map_location", 1)) or event.opened:
+        place = event.arg("map_location", 1)
+        fixed = place is not None and place.single() in ("cuda:0", 0) and "flag" not in place.tags
+        if event.name != "torch.load" or (_given(place) and not fixed) or event.opened:
             continue
         path = event.arg("f", 0)
         own = path is not None and path.tags & {"rank", "local_rank", "host_rank"}
@@ -223,7 +227,8 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
             continue
         states = [e for e in code.ran("load_state_dict", live=True) if e.order > event.order]
         if _comes_from(event, states):
-            yield _at(LOADED, event, f"`{_text(event)}` without map_location in every process")
+            where = "onto the first GPU of the host" if fixed else "without map_location"
+            yield _at(LOADED, event, f"`{_text(event)}` {where} in every process")
             return
 
 

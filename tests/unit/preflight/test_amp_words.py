@@ -90,7 +90,9 @@ ORDERS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW132", True, order(BACKWARD, "optimizer.step()", UPDATE), None),
     ("TW132", True, XLA + order(BACKWARD, "xm.optimizer_step(optimizer)", UPDATE), None),
     ("TW132", True, order(BACKWARD, "optimizer.step()", UNSCALE, UPDATE), None),
-    ("TW132", False, order(BACKWARD, UNSCALE, "optimizer.step()", UPDATE), None),
+    # torch/amp/grad_scaler.py: step skips what unscale_ found to be infinite; the optimizer itself does not.
+    ("TW132", True, order(BACKWARD, UNSCALE, "optimizer.step()", UPDATE), None),
+    ("TW132", False, "import torch_xla\n" + order(BACKWARD, UNSCALE, "optimizer.step()", UPDATE), None),
     ("TW132", False, order("picture.scale(2)", "loss.backward()", "optimizer.step()"), None),
     ("TW132", False, order("scaler.get_scale()", "loss.backward()", "optimizer.step()"), None),
     ("TW133", True, order(BACKWARD, STEP), None),

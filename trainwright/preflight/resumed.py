@@ -1,0 +1,155 @@
+"""Checkpoints that are written to go on from, and what of them a script reads again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding
+from trainwright.preflight.events import Event
+from trainwright.preflight.huggingface import WRAPPED_NAMES
+from trainwright.preflight.paths import roots
+from trainwright.preflight.resuming import GOES_ON
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Function, at
+
+RULES = ()
+_EPOCH = re.compile(r"(last_|start_|next_)?epochs?(_run)?$")
+_STRIPS = r"module\.|_orig_mod|^module$"
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or code.tensorflow or not code.backwards:
+        return
+    yield from _unread(code)
+    yield from _wrapped_names(code)
+    yield from _before_prepare(code)
+
+
+def _folder(code: ScriptFacts) -> str:
+    job = code.job
+    return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
+
+
+def _unread(code: ScriptFacts) -> Iterator[Finding]:
+    """Report parts of a checkpoint, such as the optimizer's state, that nothing loads, though other parts are."""
+    job = code.job
+    if job is None or not (job.spot or job.checkpoint) or code.managed or code.imports("accelerate") is not None:
+        return
+    folder = _folder(code)
+    kept = [
+        e
+        for e in code.ran("save")
+        if e.name == "torch.save" and len(e.args) > 1 and "checkpoint" in roots(e.arg("f", 1), folder)
+    ]
+    never = [name for name in (_uncalled_loader(code, word) for word in ("resume", "load", "restore")) if name]
+    loads = [e for e in code.ran("load", live=True) if e.name == "torch.load"]
+    for save in kept:
+        parts = save.args[0].attrs or {}
+        if not loads:
+            if never:
+                yield _at(save, f"and nothing calls {never[0]}, which would read it: each start begins anew")
+                return
+            continue
+        for name, value in parts.items():
+            state = "state" in value.tags and value.of is not None and "optimizer" in value.of.tags
+            if state and not _read(code, name):
+                what = f"keeps the optimizer's state as {name!r}, and nothing loads it: it begins with new moments"
+                yield _at(save, what)
+                return
+        epoch = next((name for name in parts if _EPOCH.match(name)), None)
+        if epoch is not None and any(_read(code, each) for each in parts) and _starts_at_zero(code, save):
+            yield _at(save, f"keeps {epoch!r}, and the loop over epochs starts at 0 all the same")
+            return
+
+
+def _at(event: Event, message: str) -> Finding:
+    return at(GOES_ON, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {message}")
+
+
+def _uncalled_loader(code: ScriptFacts, word: str) -> str:
+    """Return a function of the script that loads a checkpoint and that nothing names."""
+    words = {getattr(node, "id", getattr(node, "attr", "")) for m in code.modules for node in m.nodes}
+    for module in code.modules:
+        for node in module.nodes:
+            named = isinstance(node, Function) and word in node.name and node.name not in words
+            if named and "load_state_dict" in ast.unparse(node) and isinstance(node, Function):
+                return node.name
+    return ""
+
+
+def _read(code: ScriptFacts, key: str) -> bool:
+    """Return whether a key of a checkpoint is read anywhere, or may be."""
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                if isinstance(node.slice, ast.Constant) and node.slice.value == key:
+                    return True
+            elif (
+                isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop")
+            ):
+                if node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == key:
+                    return True
+            elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value == key:
+                return True
+    return any(not e.node.args or _whole(e) for e in code.ran("load_state_dict") if e.receiver is None)
+
+
+def _whole(event: Event) -> bool:
+    return isinstance(event.node.args[0], ast.Name)
+
+
+def _starts_at_zero(code: ScriptFacts, save: Event) -> bool:
+    """Return whether the loop in which a checkpoint is saved counts epochs from a constant, and none is skipped."""
+    for loop in save.loops[:1]:
+        if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+            return False
+        call = loop.iter
+        named = isinstance(call.func, ast.Name) and call.func.id in ("range", "trange")
+        first = call.args[0] if named and len(call.args) > 1 else ast.Constant(0)
+        target = ast.unparse(loop.target)
+        skips = any(isinstance(n, ast.Continue) for n in ast.walk(loop)) or code.mentions_like(
+            "remaining|epochs_left|skip_"
+        )
+        counted = "epoch" in target and named and isinstance(first, ast.Constant)
+        rest = call.args[-1] if named and call.args else None
+        return counted and not skips and not isinstance(rest, ast.BinOp)
+    return False
+
+
+def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a final model of DistributedDataParallel whose names begin with ``module.``."""
+    if not code.several or code.managed or code.says(_STRIPS) or code.mentions("removeprefix", "strip_prefix"):
+        return
+    for event in code.ran("save", "save_file", live=True):
+        path = event.arg("f", 1) or event.arg("filename", 1)
+        state = event.args[0] if event.args else None
+        if state is None or path is None or roots(path) != {"model"} or "sometimes" in state.tags:
+            continue
+        owner = state.of if "state" in state.tags else state
+        tags = owner.tags if owner is not None else frozenset[str]()
+        wrapped = owner is not None and owner.made_by("DistributedDataParallel") and len(owner.made) == 1
+        if wrapped and {"ddp", "model"} <= tags and "fsdp" not in tags and not _loads(code):
+            what = "each name begins with `module.`" if "state" in state.tags else "it is the wrapper, not the model"
+            text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.module"
+            yield at(WRAPPED_NAMES, (event.module, event.node), text)
+            return
+
+
+def _loads(code: ScriptFacts) -> bool:
+    """Return whether the script itself loads such names: into a wrapper, also where SageMaker serves the model."""
+    functions = [n for m in code.modules for n in m.nodes if isinstance(n, Function) and n.name == "model_fn"]
+    into = any(e.receiver is not None and "ddp" in e.receiver.tags for e in code.ran("load_state_dict"))
+    return into or any("DataParallel" in ast.unparse(node) for node in functions)
+
+
+def _before_prepare(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a state of Accelerate that is loaded before anything is prepared."""
+    prepares = [e for e in code.ran("prepare", live=True) if e.name.startswith("accelerate")]
+    for event in code.ran("load_state", live=True):
+        if event.name.startswith("accelerate") and prepares and event.order < prepares[0].order:
+            what = f"before prepare in line {prepares[0].line}: nothing that it would load into is known"
+            yield at(GOES_ON, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}", severity="error")
+            return
