@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.amp import DOCS, PLAIN_STEP, UPDATE_ELSEWHERE
-from trainwright.preflight.events import Event
+from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 
@@ -117,11 +117,18 @@ def _unscaled(unscales: list[Event], steps: list[Event], updates: list[Event]) -
     for unscale in unscales:
         after = [e for e in updates if e.order > unscale.order and e.loops == unscale.loops and unscale.loops]
         more = [guard for e in after for guard in e.guards if guard not in unscale.guards]
-        if len(updates) == len(after) == 1 and more and all(guard.kind == "other" for guard in more):
+        if len(updates) == len(after) == 1 and more and all(_of_batch(guard, unscale) for guard in more):
             where = ast.unparse(more[0].node)[:40]
             what = f"for every batch, and `{ast.unparse(after[0].node)[:30]}` only where `{where}`"
             yield _at(UNSCALED_TWICE, unscale, what)
             return
+
+
+def _of_batch(guard: Guard, unscale: Event) -> bool:
+    """Return whether a condition tells some batches from others: a counter, or a name that says so."""
+    same = ast.unparse(guard.node) in [ast.unparse(each.node) for each in unscale.guards]
+    counts = "%" in ast.unparse(guard.node) or isinstance(guard.node, ast.Name)
+    return guard.kind == "other" and counts and not same
 
 
 def _step_order(steps: list[Event], updates: list[Event]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
-from trainwright.preflight.loop import TWICE
+from trainwright.preflight.loop import GRAPH_KEPT, TWICE
 from trainwright.preflight.schedule import is_of, trained
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import ancestors, at
@@ -30,6 +30,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete:
         return
     yield from _freed(code)
+    yield from _kept_by_method(code)
     if not code.horovod or not code.several:
         return
     made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
@@ -41,6 +42,42 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     allowed = 1 if given[0] is None else given[0].single()
     if isinstance(allowed, int) and len({e.node for e in made}) == 1:
         yield from _several(code, allowed)
+
+
+def _kept_by_method(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loss that goes with its graph to a method that adds it to an attribute: ``meter.update(loss)``."""
+    for backward in code.ran("backward", live=True):
+        loss = backward.receiver if not backward.args else backward.args[0]
+        scaled = code.maker(loss) if loss is not None and "scaled" in loss.tags else None
+        loss = scaled.args[0] if scaled is not None and scaled.args else loss
+        for event in code.events:
+            called = event.called.code if event.called is not None and event.loops else None
+            node = called.node if called is not None and called.owner is not None else None
+            if not isinstance(node, ast.FunctionDef) or event.loops[: len(backward.loops)] != backward.loops:
+                continue
+            names = [each.arg for each in node.args.args][1:]
+            given = [name for name, value in zip(names, event.args, strict=False) if value is loss]
+            plain = bool(given) and loss is not None and not loss.tags & {"detached"} and not event.detached
+            if plain and (added := _adds(node, given[0])) is not None:
+                what = (
+                    f"`{_text(event)}`: `{ast.unparse(added)[:40]}` in line {added.lineno} keeps the graph of each loss"
+                )
+                yield _at(GRAPH_KEPT, event, what)
+                return
+
+
+def _adds(method: ast.FunctionDef, name: str) -> ast.AugAssign | None:
+    """Return where a method adds a parameter to an attribute, and never takes it out of its graph."""
+    text = ast.unparse(method)
+    if any(word in text for word in ("detach", "item()", "float(", "no_grad", ".data", "backward", "isinstance")):
+        return None
+    for node in ast.walk(method):
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+            continue
+        names = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+        if isinstance(node.target, ast.Attribute) and name in names:
+            return node
+    return None
 
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:

@@ -64,6 +64,8 @@ class Calls:
         # What each loop of the script iterates over.
         self.iterated: dict[ast.AST, Value] = {}
         self.misused: list[tuple[Module, ast.expr, str]] = []
+        # Where a sum over one process's share is divided by the length of all data.
+        self.fractions: list[tuple[Module, ast.BinOp]] = []
         # Functions that are used without a call, as a condition or in a comparison: file, place.
         self.uncalled: list[tuple[Module, ast.expr]] = []
         # Layers that are put into a model: file, place, model, conditions, how many calls came before.
@@ -121,6 +123,8 @@ class Calls:
             if known and known not in ("collective", "group"):
                 return Value(tags=frozenset({known}), of=base)
         if name == "module" and "model" in base.tags and base.of is not None:
+            return base.of
+        if name == "dataset" and "loader" in base.tags and base.of is not None:
             return base.of
         if name == "sampler" and "loader" in base.tags:
             maker = next((event for event in reversed(self.events) if event.result is base), None)
@@ -285,7 +289,10 @@ class Calls:
         while there is not None and node.id not in there.names:
             there = there.outer
         value, guard = self.unset.get((id(there), node.id), (None, None))
-        everywhere = not any(each.kind in (*OF_RANK, "world", "error") for each in self.guards)
+        everywhere = not any(
+            each.kind in (*OF_RANK, "world", "error") or (each.default is not None and each.default is not each.side)
+            for each in self.guards
+        )
         if guard is not None and value is found and everywhere and not self.detached:
             self.missing.append((self.module, node, guard))
 
@@ -334,7 +341,11 @@ class Calls:
                 if value.sure and target.attr in self.module.counted:
                     value = value.with_tags()
                     value.sure = False
-                if "model" in base.tags and any(re.match(r"torch\.nn\.(?!parallel|Data)", m) for m in value.made):
+                if (
+                    not self.detached
+                    and "model" in base.tags
+                    and any(re.match(r"torch\.nn\.(?!parallel|Data)", m) for m in value.made)
+                ):
                     self.layers.append((self.module, target, base, self.guards, len(self.events)))
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)

@@ -18,6 +18,7 @@ from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
     MOST_ITEMS,
+    NONE,
     Scope,
     Value,
     chosen,
@@ -230,6 +231,9 @@ class Evaluator(Calls):
             for value, by in ((left, right), (right, left)):
                 if isinstance(by.single(), int | float) or ("number" not in by.tags and by.constants is None):
                     self._misuse(node, value, "number")
+        counted = right.of.tags if "length" in right.tags and right.of is not None else NONE
+        if isinstance(node.op, ast.Div) and "own" in left.tags and {"dataset"} == counted & {"dataset", "sharded"}:
+            self.fractions.append((self.module, node))
         one, other = left.single(), right.single()
         both = one is not ... and other is not ...
         if both and isinstance(one, int | float | str) and isinstance(other, int | float | str):

@@ -248,18 +248,25 @@ class Interpreter(Functions):
             self.guards = (*self.guards, yes)
         elif not ended:
             made = self.made_since(start)
-            for name in (scope.names.keys() - after.keys() - known) if no.kind in OF_RANK else ():
+            apart = yes.kind in OF_RANK and not self._in_turn(node.test)
+            for name in (scope.names.keys() - after.keys() - known) if apart else ():
                 if scope.get(name) is scope.names[name]:
                     self.unset[id(scope), name] = (scope.names[name], no)
             for name, value in after.items():
                 there = scope.names.get(name)
-                if there is None and yes.kind in OF_RANK and scope.get(name) is None:
+                if there is None and apart and scope.get(name) is None:
                     self.unset[id(scope), name] = (value, yes)
                 joined = value if there is None else chosen((value, there), made)
                 if joined is not value and joined is not there and there is not None:
                     self._told_apart(joined, value, there, yes)
                 scope.names[name] = joined
         return ended and else_ended
+
+    def _in_turn(self, test: ast.expr) -> bool:
+        """Return whether a loop comes to each process in turn: ``for turn in range(8): if rank == turn``."""
+        names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+        loops = (loop for loop in self.loops if isinstance(loop, ast.For))
+        return any(isinstance(n, ast.Name) and n.id in names for loop in loops for n in ast.walk(loop.target))
 
     def _match(self, node: ast.Match, scope: Scope) -> None:
         """Run the cases that the subject may match, each beside the others."""

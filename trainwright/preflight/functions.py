@@ -206,6 +206,8 @@ class Functions(Evaluator):
             *self.contexts[-3:],
         )
         key += (bound, *(_shape(arg) for arg in args), *((k, _shape(v)) for k, v in sorted(keywords.items())))
+        if _tells(node):  # which of several things a helper is to read: `rows("train")`
+            key += tuple(text for arg in (*args, *keywords.values()) if isinstance(text := arg.single(), str))
         body = self.waiting.pop() if self.waiting and _enters(code) else None
         if key in self.results and body is None:
             return self.results[key]

@@ -232,7 +232,7 @@ def _len(calls: Calls, event: Event) -> Value:
     if "hosts" in value.tags:
         hosts = calls.launch.hosts
         return constant(hosts, "world") if hosts is not None else unknown("world")
-    return unknown("length") if "json" not in value.tags else Value(tags=value.tags)
+    return Value(tags=frozenset({"length"}), of=value) if "json" not in value.tags else Value(tags=value.tags)
 
 
 def _loads(calls: Calls, event: Event) -> Value:

@@ -203,6 +203,9 @@ def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
     if code.mentions("set_default_device", "set_default_tensor_type", "new_group") or code.mentions_like("gloo"):
         return
     for event in code.events:
+        if event.name == "torch.distributed.monitored_barrier" and not event.detached:
+            yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: Gloo alone has it")
+            return
         if event.detached or not event.name.startswith("torch.distributed.") or event.last not in _ON_TENSORS:
             continue
         if "group" in event.keywords or event.under("error"):

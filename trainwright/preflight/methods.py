@@ -149,9 +149,13 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
 
 
+def _is_tensor(value: Value) -> bool:
+    return "out" in value.tags or (bool(value.made) and value.made <= TENSORS)
+
+
 def _number(event: Event, base: Value, name: str) -> Value:
     """Return what ``item()`` or ``tolist()`` makes of a tensor."""
-    made = {"torch.Tensor.item"} if name == "item" and base.made and base.made <= TENSORS and not event.args else set()
+    made = {"torch.Tensor.item"} if name == "item" and _is_tensor(base) and not event.args else set()
     return Value(made=frozenset(made), tags=base.tags & {"own", "of-root"})
 
 

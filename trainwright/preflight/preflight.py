@@ -18,6 +18,7 @@ from trainwright.core.findings import Finding, FindingsDocument, Rule, Silenced,
 from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
+    apart,
     arguments,
     autocast,
     averaging,
@@ -78,7 +79,7 @@ FAMILIES = (
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
-    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers),
+    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

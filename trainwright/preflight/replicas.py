@@ -134,7 +134,7 @@ def _shares(base: Value, known: list[Value]) -> bool:
 
 
 def _used_in_training(code: ScriptFacts, base: Value) -> bool:
-    loops = {e.loops[-1] for e in code.ran("backward", live=True) if e.loops}
+    loops = {loop for e in code.ran("backward", live=True) for loop in e.loops}
     calls = [e for e in code.events if e.model is base or (e.called is base)]
     return any(
         loop in loops and not any(_NO_GRAPH.search(name) for name in e.contexts) for e in calls for loop in e.loops[-1:]
@@ -181,8 +181,6 @@ def _by_grad(code: ScriptFacts) -> Iterator[Finding]:
 
 def _past_trainer(code: ScriptFacts) -> Iterator[Finding]:
     """Report ``self.model`` in a Trainer's compute_loss: what it gets as ``model`` is the wrapper."""
-    if not code.managed_by_trainer:
-        return
     for event in code.events:
         inner = event.stack[-1] if event.stack else None
         owner = inner.owner if inner is not None and inner.name == "compute_loss" else None

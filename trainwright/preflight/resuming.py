@@ -115,10 +115,20 @@ def _epoch_unread(code: ScriptFacts) -> Iterator[Finding]:
         if key is None or "checkpoint" not in roots(path, folder):
             continue
         texts = [node for _, node in code.texts if node.value == key]
-        if len(texts) == 1 and not code.mentions_like("start_epoch|first_epoch|epochs_run|load_checkpoint|resume_"):
+        if (
+            len(texts) == 1
+            and not _subscript(event.module, texts[0])
+            and not code.mentions_like("start_epoch|first_epoch|epochs_run|load_checkpoint|resume_")
+        ):
             what = f"`{ast.unparse(event.node)[:50]}` keeps {key!r}, and nothing reads it: training starts at epoch 0"
             yield at(GOES_ON, (event.module, event.node), what)
         return
+
+
+def _subscript(module: Module, node: ast.Constant) -> bool:
+    """Return whether a text is the key under which something is read: of ``dict(epoch=1)`` it is the only text."""
+    around = module.parents.get(node)
+    return isinstance(around, ast.Subscript) and isinstance(around.ctx, ast.Load)
 
 
 def _loads(code: ScriptFacts, fit: Event) -> bool:

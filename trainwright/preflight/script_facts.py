@@ -165,6 +165,11 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.uncalled if self.events else []
 
     @property
+    def fractions(self) -> list[tuple[Module, ast.BinOp]]:
+        """Where a sum over one process's share is divided by the number of all samples: file, place."""
+        return self._interpreter.fractions if self.events else []
+
+    @property
     def missing(self) -> list[tuple[Module, ast.Name, Guard]]:
         """Names that all processes read though only some have set them: file, place, condition."""
         return self._interpreter.missing if self.events else []

@@ -85,7 +85,8 @@ def _outputs(code: ScriptFacts) -> Iterator[Finding]:
             returns = [n for n in ast.walk(node) if isinstance(n, ast.Return)]
             names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == "return_outputs"]
             plain = returns and all(_one_value(module, r.value) for r in returns)
-            if plain and not names and node.args.kwarg is None:
+            told = node.args.kwarg is None or any(each.arg == "return_outputs" for each in node.args.args)
+            if plain and not names and told:
                 yield at(NO_OUTPUTS, (module, returns[-1]), f"`{ast.unparse(returns[-1])[:50]}` in every case")
                 return
 
@@ -200,13 +201,23 @@ def _prepared(code: ScriptFacts) -> Iterator[Finding]:
             if wrapped and code.several and not code.mentions("prepare_model"):
                 yield _at(NOT_PREPARED, event, "and nothing takes what it returns")
                 return
-        target = around.targets[0] if isinstance(around, ast.Assign) else None
+        target = _taken_by(event.module, around) if isinstance(around, ast.Assign) else None
         names = [ast.unparse(each) for each in target.elts] if isinstance(target, ast.Tuple) else []
         if sorted(names) == sorted(given) and names != given and len(set(given)) == len(given):
             place = next(index for index, (name, each) in enumerate(zip(names, given, strict=True)) if name != each)
             what = f"returns {given[place]} first where the script takes {names[place]}"
             yield _at(NOT_PREPARED, event, what)
             return
+
+
+def _taken_by(module: Module, around: ast.Assign) -> ast.expr:
+    """Return what gets the result of a call: also the names that it is unpacked into by the next assignment."""
+    target = around.targets[0]
+    if isinstance(target, ast.Name):
+        for node in module.nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == target.id:
+                return node.targets[0]
+    return target
 
 
 def _divided(code: ScriptFacts) -> Iterator[Finding]:
@@ -236,7 +247,7 @@ def _goes_backward(module: Module, node: ast.AST) -> bool:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         names = {ast.unparse(each) for each in targets}
     for each in ast.walk(function):
-        called = isinstance(each, ast.Call) and ast.unparse(each.func).endswith("accelerator.backward")
+        called = isinstance(each, ast.Call) and ast.unparse(each.func).endswith(".backward")
         given = each.args[0] if isinstance(each, ast.Call) and called and each.args else None
         if given is not None and (ast.unparse(given) in names or any(n is node for n in ast.walk(given))):
             return True

@@ -98,22 +98,20 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     for event in wraps:
         model = _model(event)
         ids = event.arg("device_ids", 1)
-        if (
-            model is None
-            or not DDP.search(event.name)
-            or not (ids.items if ids is not None else _moved_later(code, event))
-        ):
+        if model is None or not DDP.search(event.name) or not (ids.items if ids is not None else _needs_gpu(code)):
             continue
+        if model.made_by("DistributedDataParallel"):
+            yield _at(ORDER, event, f"`{_text(event)}`: the model is wrapped already")
+            return
         if _on_cpu(code, model, event):
             yield _at(ORDER, event, f"`{_text(event)}`: the model is still on the CPU")
             return
 
 
-def _moved_later(code: ScriptFacts, wrap: Event) -> bool:
-    """Return whether a wrapper is moved to a GPU itself, and NCCL joins the processes, which needs it before."""
-    nccl = any((v := e.arg("backend", 0)) is not None and v.single() == "nccl" for e in code.roles("group"))
-    moves = [e for e in code.ran("to", "cuda", live=True) if e.order > wrap.order and e.receiver is wrap.result]
-    return nccl and bool(moves)
+def _needs_gpu(code: ScriptFacts) -> bool:
+    """Return whether NCCL alone joins the processes: it sends the parameters of the first one, from its GPU."""
+    backends = [event.arg("backend", 0) for event in code.roles("group")]
+    return bool(backends) and all(b is not None and b.single() == "nccl" and "flag" not in b.tags for b in backends)
 
 
 def _wrapped_twice(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:

@@ -1,0 +1,191 @@
+"""What only one process does to its model, and what is computed of one process's share as if it were all."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import DEADLOCK, condition
+from trainwright.preflight.devices import APART
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP
+from trainwright.preflight.loaders import TWICE_SHARED
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.tensorflow import NO_BROADCAST
+from trainwright.preflight.values import Value, within
+from trainwright.preflight.wrapping import ORDER
+
+OF_ALL = Rule(
+    code="TW491",
+    severity="warning",
+    title="a sum over one process's share is divided by the number of all samples",
+    source="PyTorch's documentation of DistributedSampler: each process gets a share of the data set",
+    remedy="dist.all_reduce(correct) before the division, or divide by the number of samples that were seen.",
+)
+NO_GRAPH = Rule(
+    code="TW492",
+    severity="error",
+    title="backward of a value that has no graph",
+    source='PyTorch, torch/csrc/autograd: "element 0 of tensors does not require grad and does not have a grad_fn"',
+    remedy="Call backward of the loss itself; detach() and item() are for logging.",
+)
+FOLDER_NAME = Rule(
+    code="TW493",
+    severity="error",
+    title="a file is saved under the name of a folder",
+    source="Python's documentation of open: IsADirectoryError; SageMaker's container contract on SM_MODEL_DIR",
+    remedy='os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")',
+)
+RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME)
+_NORMALIZED = r"batch_?norm|resnet|resnext|densenet|mobilenet|efficientnet|regnet|inception|googlenet|shufflenet"
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete:
+        return
+    yield from _without_graph(code)
+    for event in code.ran("save", live=True):
+        path = event.arg("f", 1) if event.name in ("torch.save", "torch.jit.save") else None
+        folder = path is not None and ("env:SM_MODEL_DIR" in path.tags or path.single() == "/opt/ml/model")
+        if folder and path is not None and path.constants in (None, ("/opt/ml/model",)):
+            yield _at(FOLDER_NAME, event, "")
+            break
+    yield from _left_in_memory(code)
+    if not code.several:
+        return
+    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and e.name.startswith("torch.")]
+    yield from _wrapped(code, wraps)
+    for event in code.ran("DistributedSampler", live=True):
+        given = code.maker(event.args[0]) if event.args else None
+        subset = given is not None and given.name == "torch.utils.data.Subset" and len(given.node.args) > 1
+        if given is not None and subset and re.search(r"\brank|get_rank", ast.unparse(given.node.args[1])):
+            yield _at(TWICE_SHARED, event, f"divides the share of line {given.line} again")
+            break
+    yield from _of_all(code)
+
+
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` {message}".strip())
+
+
+def _without_graph(code: ScriptFacts) -> Iterator[Finding]:
+    backwards = {call.node for call in code.backwards}
+    for event in code.ran("backward", live=True):
+        loss = event.receiver
+        if event.node not in backwards or loss is None or event.args or event.under("error"):
+            continue
+        what = ""
+        if event.contexts and re.search(r"(^|\.|@)(no_grad|inference_mode)\b", event.contexts[-1]):
+            what = f"within {event.contexts[-1].lstrip('@')}"
+        elif {"detached", "out"} <= loss.tags and "scaled" not in loss.tags and not loss.sources:
+            what = "after detach()"
+        elif loss.made == {"torch.Tensor.item"}:
+            what = "of a number"
+        if what:
+            yield _at(NO_GRAPH, event, what)
+            return
+
+
+def _wrapped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    for wrap in wraps:
+        model = wrap.args[0] if wrap.args else wrap.arg("module")
+        if model is None:
+            continue
+        if model.made_by("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
+            yield _at(ORDER, wrap, "around DataParallel, which uses all GPUs of the host in each process")
+            return
+        yield from _loaded_alone(code, wrap, model)
+        yield from _forward_alone(code, wrap, model)
+
+
+def _loaded_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Finding]:
+    """Report weights that one process loads after the wrapper has sent its first weights to all."""
+    if code.mentions("broadcast", "broadcast_object_list", "broadcast_parameters", "_sync_module_states"):
+        return
+    for event in code.ran("load_state_dict", live=True):
+        guard = event.under("one")
+        base = event.receiver
+        if guard is None or event.order < wrap.order or base is None or "optimizer" in base.tags or guard.chosen:
+            continue
+        if (within(base, wrap.result) or within(base, model)) and not _also(code, event):
+            yield _at(NO_BROADCAST, event, f"only where {condition(guard)}, after the model was wrapped")
+            return
+
+
+def _also(code: ScriptFacts, event: Event) -> bool:
+    return any(e.excludes(event) or not e.by_rank for e in code.ran("load_state_dict") if e is not event)
+
+
+def _forward_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Finding]:
+    """Report a pass of the wrapper in one process: with buffers, as of batch normalization, it is a collective."""
+    buffers = wrap.arg("broadcast_buffers")
+    if buffers is not None or not code.mentions_like(_NORMALIZED) or code.mentions("convert_frozen_batchnorm"):
+        return
+    for event in code.events:
+        guard = event.under("one", "host")
+        mine = event.model is not None and event.model is wrap.result
+        if guard is None or not mine or event.detached or event.under("error") or model is event.model:
+            continue
+        if "out" in frozenset().union(*(value.tags for value in event.args)):
+            continue
+        what = f"runs only where {condition(guard)}: the wrapper sends the buffers of batch normalization to all"
+        yield _at(DEADLOCK, event, what)
+        return
+
+
+def _of_all(code: ScriptFacts) -> Iterator[Finding]:
+    for module, node in code.fractions:
+        yield at(OF_ALL, (module, node), f"`{ast.unparse(node)[:60]}`")
+        return
+
+
+def _left_in_memory(code: ScriptFacts) -> Iterator[Finding]:
+    """Report targets of a loader that stay in main memory, where the inputs beside them go to a GPU."""
+    if code.managed or code.torch_xla or code.smp or code.imports("accelerate", "deepspeed") is not None:
+        return
+    for event in code.events:
+        loop = event.loops[-1] if event.loops else None
+        if event.detached or not isinstance(loop, ast.For) or not _compares(event):
+            continue
+        names = _targets(loop)
+        made = code.loader(loop)
+        if made is None or not made.name.startswith("torch.") or len(names) < 2:
+            continue
+        moved = {name for name in names if _moved(loop, name)}
+        for value, given in zip(event.args, event.node.args, strict=False):
+            name = given.id if isinstance(given, ast.Name) else ""
+            others = [v for v in event.args if v is not value and {"on-device", "out"} <= v.tags]
+            if name in names and name not in moved and moved and others and not value.tags & {"moved", "out"}:
+                yield _at(APART, event, f"`{name}` stays in main memory, where the loader put it")
+                return
+
+
+def _compares(event: Event) -> bool:
+    by_class = event.called is not None and any(re.search(r"torch\.nn\.\w+Loss$", m) for m in event.called.made)
+    return by_class or bool(
+        re.match(r"torch\.nn\.functional\.(cross_entropy|nll_loss|mse_loss|l1_loss|binary_)", event.name)
+    )
+
+
+def _targets(loop: ast.For) -> set[str]:
+    """Return the names that the items of a batch get: ``x, y`` of ``for i, (x, y) in enumerate(loader)``."""
+    target = loop.target
+    if isinstance(target, ast.Tuple) and isinstance(loop.iter, ast.Call) and "enumerate" in ast.unparse(loop.iter.func):
+        target = target.elts[-1]
+    return {each.id for each in target.elts if isinstance(each, ast.Name)} if isinstance(target, ast.Tuple) else set()
+
+
+def _moved(loop: ast.For, name: str) -> bool:
+    """Return whether anything but a loss gets a name of the batch: it may move it, as ``to`` and ``cuda`` do."""
+    for node in ast.walk(loop):
+        moves = isinstance(node, ast.Attribute) and node.attr in ("to", "cuda")
+        if isinstance(node, ast.Attribute) and moves and isinstance(node.value, ast.Name) and node.value.id == name:
+            return True
+        stored = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        if stored and not any(node is each for each in ast.walk(loop.target)):
+            return True
+    return False
