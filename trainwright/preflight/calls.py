@@ -125,6 +125,7 @@ class Calls:
         if name == "module" and "model" in base.tags and base.of is not None:
             return base.of
         if name == "dataset" and "loader" in base.tags and base.of is not None:
+            base.of.tags |= {"dataset"}
             return base.of
         if name == "sampler" and "loader" in base.tags:
             maker = next((event for event in reversed(self.events) if event.result is base), None)
