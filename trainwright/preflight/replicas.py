@@ -186,6 +186,7 @@ def _past_trainer(code: ScriptFacts) -> Iterator[Finding]:
         owner = inner.owner if inner is not None and inner.name == "compute_loss" else None
         if owner is None or not any(origin.endswith("Trainer") for origin in owner.origins()):
             continue
-        if ast.unparse(event.node.func) == "self.model" and not code.mentions("model_wrapped"):
+        frozen = any(_NO_GRAPH.search(name) for name in event.contexts)
+        if ast.unparse(event.node.func) == "self.model" and not (frozen or code.mentions("model_wrapped")):
             yield _at(PAST, event, "in compute_loss is the model in the wrapper; call the argument `model`")
             return

@@ -23,7 +23,7 @@ def loop(*lines: str, head: str = "") -> str:
 LOSS = "loss = torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda())"
 STEP = "loss.backward()\noptimizer.step()"
 CLASS = "class Job:\n    def __init__(self):\n        self.rank = dist.get_rank()\n{}\njob = Job()\n"
-TRAINER = "from transformers import Trainer, TrainingArguments\nargs = TrainingArguments('out'{})\n"
+TRAINER = "import torch\nfrom transformers import Trainer, TrainingArguments\nargs = TrainingArguments('out'{})\n"
 SHARDED = (
     "import functools, os, torch\nimport torch.distributed as dist\n"
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
@@ -200,6 +200,17 @@ WAYS: dict[str, tuple[str, str, str]] = {
         + OWN
         + "        out = model(**inputs)\n        return (out.loss, out) if return_outputs else out.loss\n"
         + "Own(args=args).train()\n",
+    ),
+    "a pass past the Trainer's wrapper": (
+        "TW434",
+        TRAINER.format("")
+        + OWN
+        + "        out = self.model(**inputs)\n        return (out.loss, out) if return_outputs else out.loss\n"
+        + "Own(args=args).train()\n",
+        TRAINER.format("")
+        + OWN
+        + "        with torch.no_grad():\n            self.model(**inputs)\n        out = model(**inputs)\n"
+        + "        return (out.loss, out) if return_outputs else out.loss\nOwn(args=args).train()\n",
     ),
     "a loss that Accelerate divides": (
         "TW490",
