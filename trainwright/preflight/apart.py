@@ -144,6 +144,8 @@ def _normalized(model: Value) -> bool:
 
 
 def _of_all(code: ScriptFacts) -> Iterator[Finding]:
+    if any(code.ran("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics")):
+        return  # one of them may have joined the sums before, also under a condition
     for module, node in code.fractions:
         yield at(OF_ALL, (module, node), f"`{ast.unparse(node)[:60]}`")
         return
