@@ -40,6 +40,7 @@ FOLDER_NAME = Rule(
     remedy='os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")',
 )
 RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME)
+OWN = ("torch.", "smdistributed.dataparallel.")  # wrappers that send the first weights to all
 _NORMALIZED = r"batch_?norm|resnet|resnext|densenet|mobilenet|efficientnet|regnet|inception|googlenet|shufflenet"
 
 
@@ -57,7 +58,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _left_in_memory(code)
     if not code.several:
         return
-    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and e.name.startswith("torch.")]
+    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and e.name.startswith(OWN)]
     yield from _wrapped(code, wraps)
     for event in code.ran("DistributedSampler", live=True):
         given = code.maker(event.args[0]) if event.args else None
@@ -104,16 +105,28 @@ def _wrapped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
 
 def _loaded_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Finding]:
     """Report weights that one process loads after the wrapper has sent its first weights to all."""
-    if code.mentions("broadcast", "broadcast_object_list", "broadcast_parameters", "_sync_module_states"):
+    if code.mentions("broadcast_object_list", "broadcast_parameters", "_sync_module_states"):
+        return
+    sent = [e.arg("tensor", 0) for e in code.ran("broadcast")]
+    if len(sent) != len(list(code.called("broadcast"))) or not all(
+        each is not None and _counter(each) for each in sent
+    ):
         return
     for event in code.ran("load_state_dict", live=True):
         guard = event.under("one")
         base = event.receiver
-        if guard is None or event.order < wrap.order or base is None or "optimizer" in base.tags or guard.chosen:
+        if guard is None or event.order < wrap.order or base is None or "optimizer" in base.tags:
+            continue
+        if guard.chosen and not re.search(r"\b(isfile|exists|is_file)\(", ast.unparse(guard.node)):
             continue
         if (within(base, wrap.result) or within(base, model)) and not _also(code, event):
             yield _at(NO_BROADCAST, event, f"only where {condition(guard)}, after the model was wrapped")
             return
+
+
+def _counter(value: Value) -> bool:
+    """Return whether a tensor was made for a number, such as the epoch, so it is no weight."""
+    return bool(value.made) and value.made <= {f"torch.{name}" for name in ("tensor", "zeros", "ones", "full", "empty")}
 
 
 def _also(code: ScriptFacts, event: Event) -> bool:

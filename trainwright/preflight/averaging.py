@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_loop
+from trainwright.preflight.syntax import at, conditions, enclosing_loop
 
 PAST = Rule(
     code="TW434",
@@ -35,7 +35,15 @@ SUMMED = Rule(
     "division by the number of processes",
     remedy="parameter.grad /= dist.get_world_size() after all_reduce, or op=dist.ReduceOp.AVG",
 )
-RULES = (PAST, NO_SYNC, SUMMED)
+INVERTED = Rule(
+    code="TW496",
+    severity="error",
+    title="no_sync is for the batch after which the optimizer steps, so the gradients of that step are not averaged",
+    source="PyTorch's documentation of DistributedDataParallel.no_sync: gradients are accumulated within it, and "
+    "synchronised in the first forward-backward pass after it",
+    remedy="with nullcontext() if step_now else model.no_sync():",
+)
+RULES = (PAST, NO_SYNC, SUMMED, INVERTED)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
@@ -47,6 +55,25 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _first_of_several(code)
     yield from _summed(code)
     yield from _backward_alone(code)
+    yield from _inverted(code)
+
+
+def _inverted(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a no_sync that is taken under the same condition as the step of the optimizer."""
+    steps = [
+        (step.stack, {(ast.unparse(test), side) for test, side in conditions(step.module, step.node)})
+        for step in code.ran("step", live=True)
+        if step.receiver is not None and "optimizer" in step.receiver.tags
+    ]
+    for event in code.ran("no_sync", live=True):
+        chosen = conditions(event.module, event.node)[:1]
+        where = {(ast.unparse(test), side) for test, side in chosen}
+        if where and event.loops and any(stack == event.stack and where <= under for stack, under in steps):
+            what = (
+                f"`{ast.unparse(event.node)}` and the step of the optimizer are both for `{ast.unparse(chosen[0][0])}`"
+            )
+            yield at(INVERTED, (event.module, event.node), what)
+            return
 
 
 def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
@@ -86,7 +113,9 @@ def _summed(code: ScriptFacts) -> Iterator[Finding]:
 
 
 _COUNT = re.compile(r"world|size|replicas|procs|num_?(gpus|proc)|workers|ranks|hosts", re.I)
-_STATISTIC = re.compile(r"acc\b|accuracy|total|correct|count|test|val|print|loader|dataset|steps|hosts", re.I)
+_STATISTIC = re.compile(
+    r"acc\b|accuracy|total|correct|count|test|val|print|loader|dataset|steps|hosts|\.item\(\)", re.I
+)
 
 
 def _divides(node: ast.AST) -> bool:

@@ -82,6 +82,8 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
         root = "channel"
     if root:
         return unknown(*tags, f"root:{root}")
+    if key == "SM_OUTPUT_DIR":  # of the folder itself nothing is kept, only what is in some folders of it
+        return constant("/opt/ml/output", *tags)
     if key in JSON_VALUES:
         return unknown(*tags, "json")
     if key == "SM_NUM_GPUS":
@@ -102,7 +104,6 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
 _ROOTS = {
     "SM_MODEL_DIR": "model",
     "SM_OUTPUT_DATA_DIR": "output",
-    "SM_OUTPUT_DIR": "output",
     "SM_INPUT_DIR": "channel",
     "SM_OUTPUT_INTERMEDIATE_DIR": "output",
     "HOME": "elsewhere",

@@ -291,7 +291,10 @@ class ScriptFacts(ScriptCode):
     @cached_property
     def spawns(self) -> Call | None:
         """The call with which the script starts processes itself."""
-        names = ("torch.multiprocessing.spawn", "torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
+        names = (
+            *("torch.multiprocessing.spawn", "torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch"),
+            *("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher"),
+        )
         processes = ("multiprocessing.Process", "torch.multiprocessing.Process")  # which join a group
         started = first(self.called(*processes)) if self.launcher in (None, "process") else None
         return first(self.called(*names)) or (started if self.group is not None else None)

@@ -34,7 +34,7 @@ NO_BROADCAST = Rule(
     title="the processes start with different weights",
     source=f"{GUIDE}: broadcast the initial variables from rank 0 to all other processes",
     remedy="callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)] (loops: hvd.broadcast_variables; PyTorch: "
-    "hvd.broadcast_parameters)",
+    "hvd.broadcast_parameters; DistributedDataParallel: load the weights in every process, or before it wraps)",
 )
 NOT_REDUCED = Rule(
     code="TW185",

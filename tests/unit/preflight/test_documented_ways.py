@@ -45,6 +45,18 @@ ACCELERATE = (
     "accelerator = Accelerator(gradient_accumulation_steps=4)\n"
     "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
 )
+SMDDP = (
+    "import argparse, torch\nimport torch.distributed as dist\n{}"
+    "parser = argparse.ArgumentParser()\nparser.add_argument('--backend', default='smddp')\n"
+    "args = parser.parse_args()\ndist.init_process_group(args.backend)\n{}"
+)
+SUMMED = (
+    "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\nsize = dist.get_world_size()\n"
+    "model = torch.nn.Linear(2, 2).cuda()\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
+    "for x in loader:\n    optimizer.zero_grad()\n    loss = model(x).sum(){}\n    loss.backward()\n"
+    "    for each in model.parameters():\n        dist.all_reduce(each.grad, op=dist.ReduceOp.SUM)\n"
+    "    optimizer.step()\n    print({})\n"
+)
 # Code: the mistake, and what is right beside it.
 WAYS: dict[str, tuple[str, str, str]] = {
     "a method with and without its call": (
@@ -162,9 +174,7 @@ WAYS: dict[str, tuple[str, str, str]] = {
     ),
     "weights of the first process": (
         "TW484",
-        SHARDED.format(
-            "torch.manual_seed(dist.get_rank())\nmodel = torch.nn.Linear(2, 2).cuda()\nmodel = FSDP(model)"
-        ),
+        SHARDED.format("torch.manual_seed(dist.get_rank())\nmodel = torch.nn.Linear(2, 2).cuda()\nmodel = FSDP(model)"),
         SHARDED.format(
             "torch.manual_seed(dist.get_rank())\nmodel = torch.nn.Linear(2, 2).cuda()\n"
             "model = FSDP(model, sync_module_states=True)"
@@ -242,6 +252,55 @@ WAYS: dict[str, tuple[str, str, str]] = {
         DDP + "torch.save(model.module.state_dict(), os.environ['SM_MODEL_DIR'])\n",
         DDP + "torch.save(model.module.state_dict(), os.environ['SM_MODEL_DIR'] + '/m.pt')\n",
     ),
+    "no_sync for the last of the batches": (
+        "TW496",
+        loop(
+            "last = step()",
+            "with model.no_sync() if last else nullcontext():",
+            f"    {LOSS}",
+            "    loss.backward()",
+            "if last:",
+            "    optimizer.step()",
+            head="from contextlib import nullcontext\n",
+        ),
+        loop(
+            "last = step()",
+            "with nullcontext() if last else model.no_sync():",
+            f"    {LOSS}",
+            "    loss.backward()",
+            "if last:",
+            "    optimizer.step()",
+            head="from contextlib import nullcontext\n",
+        ),
+    ),
+    "a backend of a flag that the job leaves alone": (
+        "TW126",
+        SMDDP.format("", ""),
+        SMDDP.format("import smdistributed.dataparallel.torch.torch_smddp\n", ""),
+    ),
+    "the folder of all outputs": (
+        "TW142",
+        DDP + "torch.save(model.module.state_dict(), os.path.join(os.environ['SM_OUTPUT_DIR'], 'model', 'm.pt'))\n",
+        DDP + "torch.save(model.module.state_dict(), os.path.join(os.environ['SM_OUTPUT_DIR'], 'data', 'm.pt'))\n",
+    ),
+    "a notebook's launcher under torchrun": (
+        "TW122",
+        "from accelerate import notebook_launcher\ndef run():\n    pass\nnotebook_launcher(run, num_processes=8)\n",
+        "from accelerate import Accelerator\ndef run():\n    pass\nrun()\n",
+    ),
+    "weights of a checkpoint that one process finds": (
+        "TW184",
+        MADE + "first = torch.zeros(1).cuda()\nif dist.get_rank() == 0 and os.path.isfile('c.pt'):\n"
+        "    model.module.load_state_dict(torch.load('c.pt'))\n    first += 1\ndist.broadcast(first, 0)\n",
+        MADE + "if dist.get_rank() == 0 and os.path.isfile('c.pt'):\n"
+        "    model.module.load_state_dict(torch.load('c.pt'))\n"
+        "for each in model.parameters():\n    dist.broadcast(each, 0)\n",
+    ),
+    "a sum of gradients where only the loss that is shown is divided": (
+        "TW448",
+        SUMMED.format("", "loss.item() / size"),
+        SUMMED.format(" / size", "loss.item() / size"),
+    ),
     "an optimizer of another model": (
         "TW147",
         MADE + "other = torch.nn.Linear(2, 2).cuda()\noptimizer = torch.optim.SGD(other.parameters(), lr=1)\n"
@@ -267,7 +326,7 @@ WAYS: dict[str, tuple[str, str, str]] = {
         MADE + ADAM + LOADED + "for x, y in loader:\n    x, y = x.cuda(), y.cuda()\n"
         "    torch.nn.functional.cross_entropy(model(x), y).backward()\n    optimizer.step()\n",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WAYS)
