@@ -251,7 +251,9 @@ LAUNCHERS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW123", False, SPEED + "deepspeed.initialize(args, model)\nprint(args.rank)\n", ONE),
     # --- SageMaker's data parallel library
     ("TW126", True, HEAD + "name = 'smddp'\ndist.init_process_group(name)\n", ONE),
-    ("TW126", False, parser('"--b", default="smddp"') + HEAD + "dist.init_process_group(args.b)\n", ONE),
+    ("TW126", True, parser('"--b", default="smddp"') + HEAD + "dist.init_process_group(args.b)\n", ONE),
+    ("TW126", False, parser('"--b", default="smddp"') + HEAD + "dist.init_process_group(args.b)\n",
+     {**ONE, "hyperparameters": {"b": "nccl"}}),
     ("TW126", False, HEAD + "from work import init_process_group\ninit_process_group(name)\n", ONE),
     ("TW126", True, HEAD + "if a:\n    dist.init_process_group('gloo')\nelse:\n    name = 'smddp'\n"
      "    dist.init_process_group(name)\n", ONE),
