@@ -74,16 +74,19 @@ BACKEND = Rule(
     code="TW495",
     severity="warning",
     title='backend "xla" without the import that registers it',
-    source="AWS Neuron's tutorial of a multi-layer perceptron (archive/nxd-training/mlp.rst): import XLA backend for "
-    "torch.distributed using import torch_xla.distributed.xla_backend",
+    source="AWS Neuron's tutorial of a multi-layer perceptron (archive/nxd-training/mlp.rst); pytorch/xla: "
+    "xla_multiprocessing imports it since 2.1.0, xla_model since 2.8.0",
     remedy="import torch_xla.distributed.xla_backend",
 )
 RULES = (
     *(NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER, SPAWN_DEVICE),
     BACKEND,
 )
-# Libraries that import it themselves.
-_REGISTER = ("torch_xla.distributed.xla_backend", "neuronx_distributed", "optimum", "accelerate")
+# What registers it, or imports what does.
+_REGISTER = (
+    *("torch_xla.distributed.xla_backend", "torch_xla.distributed.xla_multiprocessing"),
+    *("neuronx_distributed", "optimum", "accelerate"),
+)
 
 BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader")
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
@@ -98,11 +101,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _devices(code)
     yield from _gradients(code)
     yield from _at_import(code)
-    registers = code.imports(*_REGISTER) is not None or code.managed or code.incomplete
+    registers = code.imports(*_REGISTER) is not None or code.spawns is not None or code.managed or code.incomplete
     for event in code.roles("group"):
         backend = event.arg("backend", 0)
         if backend is not None and backend.single() == "xla" and not registers:
-            yield at(BACKEND, (event.module, event.node), "torch_xla.distributed.xla_backend is never imported")
+            yield at(BACKEND, (event.module, event.node), "unknown before PyTorch/XLA 2.8, as nothing imports it")
     for event in code.roles("mark"):
         guard = event.by_rank
         if guard is not None and not event.detached:

@@ -45,6 +45,10 @@ ACCELERATE = (
     "accelerator = Accelerator(gradient_accumulation_steps=4)\n"
     "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
 )
+XLA = (
+    "import torch\nimport torch.distributed as dist\nimport torch_xla.core.xla_model as xm\n{}"
+    "dist.init_process_group('xla')\n"
+)
 SMDDP = (
     "import argparse, torch\nimport torch.distributed as dist\n{}"
     "parser = argparse.ArgumentParser()\nparser.add_argument('--backend', default='smddp')\n"
@@ -272,6 +276,11 @@ WAYS: dict[str, tuple[str, str, str]] = {
             "    optimizer.step()",
             head="from contextlib import nullcontext\n",
         ),
+    ),
+    "the backend of XLA where another import registers it, too": (
+        "TW495",
+        XLA.format(""),
+        XLA.format("import torch_xla.distributed.xla_multiprocessing as xmp\n"),
     ),
     "a backend of a flag that the job leaves alone": (
         "TW126",
