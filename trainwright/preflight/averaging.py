@@ -63,7 +63,7 @@ def _inverted(code: ScriptFacts) -> Iterator[Finding]:
     steps = [
         (step.stack, {(ast.unparse(test), side) for test, side in conditions(step.module, step.node)})
         for step in code.ran("step", live=True)
-        if step.receiver is not None and "optimizer" in step.receiver.tags
+        if any("optimizer" in value.tags for value in (step.receiver, *step.args) if value is not None)
     ]
     for event in code.ran("no_sync", live=True):
         chosen = conditions(event.module, event.node)[:1]
