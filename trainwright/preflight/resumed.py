@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import WRAPPED_NAMES
 from trainwright.preflight.paths import roots
@@ -14,7 +14,16 @@ from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at
 
-RULES = ()
+BARE_NAMES = Rule(
+    code="TW497",
+    severity="error",
+    title="a wrapper loads a checkpoint with the names of the model in it",
+    source="PyTorch, torch/nn/modules/module.py, load_state_dict: Missing key(s) in state_dict; the names of "
+    "DistributedDataParallel begin with `module.`",
+    remedy="model.module.load_state_dict(…), as model.module.state_dict() was saved.",
+)
+RULES = (BARE_NAMES,)
+_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 _EPOCH = re.compile(r"(last_|start_|next_)?epochs?(_run)?$")
 _STRIPS = r"module\.|_orig_mod|^module$"
 
@@ -25,6 +34,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _unread(code)
     yield from _wrapped_names(code)
+    yield from _bare_names(code)
     yield from _before_prepare(code)
 
 
@@ -135,6 +145,32 @@ def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
             what = "each name begins with `module.`" if "state" in state.tags else "it is the wrapper, not the model"
             text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.module"
             yield at(WRAPPED_NAMES, (event.module, event.node), text)
+            return
+
+
+def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a wrapper that gets the names of the model in it, from the script's own checkpoint."""
+    if not code.several or code.says(_STRIPS) or code.mentions("consume_prefix_in_state_dict_if_present"):
+        return
+    for event in code.ran("load_state_dict", live=True):
+        base, given = event.receiver, event.node.args[0] if event.node.args else None
+        if (
+            not isinstance(given, ast.Subscript)
+            or not isinstance(given.slice, ast.Constant)
+            or len(event.node.args) > 1
+        ):
+            continue
+        if base is None or "ddp" not in base.tags or base.made != {_WRAPPER} or event.keywords:
+            continue
+        kept = [
+            e.args[0].attrs.get(str(given.slice.value))
+            for e in code.ran("save", live=True)
+            if e.name == "torch.save" and e.args and e.args[0].attrs
+        ]
+        bare = [v is not None and "state" in v.tags and v.of is not None and "ddp" not in v.of.tags for v in kept]
+        if kept and all(bare):
+            text = f"`{ast.unparse(event.node)[:60]}`: the names were saved without `module.`"
+            yield at(BARE_NAMES, (event.module, event.node), text)
             return
 
 

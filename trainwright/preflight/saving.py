@@ -13,7 +13,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, of_one_rank, reachable
+from trainwright.preflight.syntax import Function, at, of_one_rank, reachable
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
@@ -323,7 +323,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         return
     found = [s for s in written if s.event.last not in ("push_to_hub",)]
     writes = ("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
-    others = any(code.called(*writes))
+    own = {n.name for m in code.modules for n in m.nodes if isinstance(n, Function)}  # whose saves are followed
+    others = any(call.name not in own for call in code.called(*writes))
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
     output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]

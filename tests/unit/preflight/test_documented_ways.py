@@ -49,6 +49,20 @@ XLA = (
     "import torch\nimport torch.distributed as dist\nimport torch_xla.core.xla_model as xm\n{}"
     "dist.init_process_group('xla')\n"
 )
+RESUMED = (
+    f"{MADE}{ADAM}def restore(model):\n    kept = torch.load('c.pt')\n    {{}}(kept['model'])\n"
+    "if os.path.exists('c.pt'):\n    restore(model)\nfor x in loader:\n    optimizer.zero_grad()\n"
+    "    model(x).sum().backward()\n    optimizer.step()\n"
+    "torch.save(dict(model=model.module.state_dict(), epoch=1), 'c.pt')\n"
+)
+EXPORTED = (
+    DDP + "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--out', default='{}')\n"
+    "args = parser.parse_args()\nloader = torch.load(os.environ['SM_CHANNEL_TRAIN'] + '/d.pt')\n"
+    "def export(model, out):\n    torch.jit.script(model).save(out + '/m.pt')\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=1)\nfor x in loader:\n    optimizer.zero_grad()\n"
+    "    model(x).sum().backward()\n    optimizer.step()\n"
+    "if dist.get_rank() == 0:\n    export(model.module, args.out)\n"
+)
 SMDDP = (
     "import argparse, torch\nimport torch.distributed as dist\n{}"
     "parser = argparse.ArgumentParser()\nparser.add_argument('--backend', default='smddp')\n"
@@ -281,6 +295,16 @@ WAYS: dict[str, tuple[str, str, str]] = {
         "TW495",
         XLA.format(""),
         XLA.format("import torch_xla.distributed.xla_multiprocessing as xmp\n"),
+    ),
+    "a checkpoint of the inner model for the wrapper": (
+        "TW497",
+        RESUMED.format("model.load_state_dict"),
+        RESUMED.format("model.module.load_state_dict"),
+    ),
+    "a folder of the container, in a function that is called export": (
+        "TW145",
+        EXPORTED.format("outputs"),
+        EXPORTED.format("/opt/ml/model"),
     ),
     "a backend of a flag that the job leaves alone": (
         "TW126",
