@@ -218,7 +218,7 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
     assert ended["batch"] == "succeeded", [build.log[-2000:] for build in builds.values()]
     group = shared[0].variables
     words = ("FRAMEWORK", "CUDA", "VERSION")
-    first, other = [
+    first, other, *_ = [
         [word for name in words for word in (f"--{name.lower()}", job.variables[name])]
         for job in images
         if job.variables.get("SHARED") == group["SHARED"]
