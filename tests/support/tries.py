@@ -33,7 +33,7 @@ import pytest
 from tests.support.in_process import one_process
 from trainwright.__main__ import run
 
-LIMIT = 4.0  # seconds of processor time; plans of all lines that nobody has made before take almost two of them
+LIMIT = 2.0  # seconds of processor time
 INTERNAL = 70
 ENVIRONMENT = (
     "TRAINWRIGHT_",

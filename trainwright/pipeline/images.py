@@ -24,7 +24,7 @@ from trainwright.plan.identity import same_templates
 from trainwright.plan.of_line import plan_of, request_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request, parse_cuda
-from trainwright.plan.resolve import resolve
+from trainwright.plan.resolve import line_taken, resolve
 from trainwright.site.site import Site
 
 
@@ -133,5 +133,6 @@ def _taken(catalog: Catalog, lines: Iterable[ImageLine]) -> set[str]:
 
 
 def _name_taken(catalog: Catalog, framework: str, cuda: str, version: str | None) -> str:
-    plan = resolve(make_request(framework=framework, cuda=cuda, version=version), catalog)
-    return line_name(plan.framework, plan.version, plan.cuda, plan.base.kind)
+    request = make_request(framework=framework, cuda=cuda, version=version)
+    taken = line_taken(request, catalog) or resolve(request, catalog)  # which says why nothing answers the request
+    return line_name(taken.framework, taken.version, taken.cuda, taken.base.kind)

@@ -108,7 +108,7 @@ def published(framework: str) -> list[Line]:
 
 
 def not_enough_known(framework: str, version: str) -> str:
-    """What to do about AWS's containers of a version that no line can start from; empty if there are none."""
+    """Why AWS's containers of a version cannot be extended yet, and what to do; empty if all of them can."""
     from trainwright.sagemaker.dlc import load_dlc
 
     known = {entry.line.base.image for entry in published(framework)}
