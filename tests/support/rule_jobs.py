@@ -139,3 +139,10 @@ def found(folder: Path, changes: dict[str, Any], facts: ImageFacts | None, sdk: 
     }
     job = Job(**{key: value for key, value in given.items() if value is not None})
     return check(Subject(job, facts, 3 if sdk == 3 else 2, folder, True))
+
+
+def spoken_at(folder: Path, code: str, path: str, changes: dict[str, Any], facts: ImageFacts | None, sdk: int) -> None:
+    """See that a rule speaks of a job, at the key of the job file that is wrong."""
+    findings = found(folder, changes, facts, sdk)
+    assert (code, path) in {(each.code, each.path) for each in findings}, findings
+    assert all(each.remedy and each.source for each in findings)

@@ -40,7 +40,7 @@ FOLDER_NAME = Rule(
     remedy='os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")',
 )
 RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME)
-OWN = ("torch.", "smdistributed.dataparallel.")  # wrappers that send the first weights to all
+_SEND_FIRST_WEIGHTS = ("torch.", "smdistributed.dataparallel.")
 _NORMALIZED = r"batch_?norm|resnet|resnext|densenet|mobilenet|efficientnet|regnet|inception|googlenet|shufflenet"
 
 
@@ -58,7 +58,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _left_in_memory(code)
     if not code.several:
         return
-    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and e.name.startswith(OWN)]
+    wraps = [
+        e
+        for e in code.wrapped_events
+        if DDP.search(e.name) and not e.detached and e.name.startswith(_SEND_FIRST_WEIGHTS)
+    ]
     yield from _wrapped(code, wraps)
     for event in code.ran("DistributedSampler", live=True):
         given = code.maker(event.args[0]) if event.args else None

@@ -13,6 +13,7 @@ from trainwright.preflight.paths import roots
 from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at
+from trainwright.preflight.values import Value
 
 BARE_NAMES = Rule(
     code="TW497",
@@ -23,7 +24,6 @@ BARE_NAMES = Rule(
     remedy="model.module.load_state_dict(…), as model.module.state_dict() was saved.",
 )
 RULES = (BARE_NAMES,)
-_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 _EPOCH = re.compile(r"(last_|start_|next_)?epochs?(_run)?$")
 _STRIPS = r"module\.|_orig_mod|^module$"
 
@@ -139,13 +139,16 @@ def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
         if state is None or path is None or roots(path) != {"model"} or "sometimes" in state.tags:
             continue
         owner = state.of if "state" in state.tags else state
-        tags = owner.tags if owner is not None else frozenset[str]()
-        wrapped = owner is not None and owner.made_by("DistributedDataParallel") and len(owner.made) == 1
-        if wrapped and {"ddp", "model"} <= tags and "fsdp" not in tags and not _loads(code):
+        if owner is not None and _is_wrapper(owner) and not _loads(code):
             what = "each name begins with `module.`" if "state" in state.tags else "it is the wrapper, not the model"
             text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.module"
             yield at(WRAPPED_NAMES, (event.module, event.node), text)
             return
+
+
+def _is_wrapper(value: Value) -> bool:
+    made = value.made_by("DistributedDataParallel") and len(value.made) == 1
+    return made and {"ddp", "model"} <= value.tags and "fsdp" not in value.tags
 
 
 def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
@@ -160,7 +163,7 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
             or len(event.node.args) > 1
         ):
             continue
-        if base is None or "ddp" not in base.tags or base.made != {_WRAPPER} or event.keywords:
+        if base is None or event.keywords or not _is_wrapper(base):
             continue
         kept = [
             e.args[0].attrs.get(str(given.slice.value))

@@ -101,16 +101,21 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _devices(code)
     yield from _gradients(code)
     yield from _at_import(code)
-    registers = code.imports(*_REGISTER) is not None or code.spawns is not None or code.managed or code.incomplete
-    for event in code.roles("group"):
-        backend = event.arg("backend", 0)
-        if backend is not None and backend.single() == "xla" and not registers:
-            yield at(BACKEND, (event.module, event.node), "unknown before PyTorch/XLA 2.8, as nothing imports it")
+    yield from _backend(code)
     for event in code.roles("mark"):
         guard = event.by_rank
         if guard is not None and not event.detached:
             what = f"mark_step runs only where `{ast.unparse(guard.node)[:50]}` is {guard.side}"
             yield at(RANK_BARRIER, (event.module, event.node), what)
+
+
+def _backend(code: ScriptFacts) -> Iterator[Finding]:
+    if code.imports(*_REGISTER) is not None or code.spawns is not None or code.managed or code.incomplete:
+        return
+    for event in code.roles("group"):
+        backend = event.arg("backend", 0)
+        if backend is not None and backend.single() == "xla":
+            yield at(BACKEND, (event.module, event.node), "unknown before PyTorch/XLA 2.8, as nothing imports it")
 
 
 def _mp_fn(code: ScriptFacts) -> Iterator[Finding]:

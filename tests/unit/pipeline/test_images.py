@@ -15,6 +15,7 @@ from trainwright.core.errors import RequestError
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import shared_groups
 from trainwright.pipeline.sharing import SharedImage, group_of, groups, stage_keys
+from trainwright.plan.assemble import make_plan as make
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -35,6 +36,15 @@ def test_the_default_is_what_upstream_supports():
         plan = resolve(make_request(framework=image.plan.framework, cuda=image.plan.cuda), CATALOG)
         assert plan.id == image.plan.id, "the line that a request for framework and CUDA takes"
         assert not [notice for notice in image.plan.notices if "no fixes come from upstream" in notice]
+
+
+def test_no_line_is_planned_but_the_chosen(monkeypatch):
+    """Which line a request takes is known before its plan, and a plan that is not cached is rendered."""
+    planned = []
+    monkeypatch.setattr(
+        "trainwright.plan.resolve.make_plan", lambda *given, **more: planned.append(1) or make(*given, **more)
+    )
+    assert len(choose(None, CATALOG, Site())) == len(planned)
 
 
 def test_every_way_to_name_a_line():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -12,18 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainwright.core.paths import templates_dir
+from tests.support.probe_program import PROGRAM, probe_program
 
-PROGRAM = templates_dir() / "probe" / "probe.py"
-
-
-@pytest.fixture(scope="module")
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("probe_program", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+program = pytest.fixture(scope="module")(probe_program)
 
 
 def test_program_needs_nothing_newer_than_python_3_8() -> None:

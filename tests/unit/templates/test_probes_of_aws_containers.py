@@ -6,7 +6,6 @@ are called, and the environment. What a compiled library answers is compiled her
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,12 +15,11 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.probe_program import probe_program
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.image_line import BASE
-from trainwright.core.paths import templates_dir
 
 COMPONENTS = load_catalog().components
-PROGRAM = templates_dir() / "probe" / "probe.py"
 OPENMPI, EFA, PLUGIN = "/opt/amazon/openmpi", "/opt/amazon/efa", "/opt/amazon/ofi-nccl"
 
 
@@ -166,13 +164,7 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("probe_program", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+program = pytest.fixture(scope="module")(probe_program)
 
 
 def library(file: Path, source: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.probe_program import probe_program
 from trainwright.core.paths import templates_dir
 from trainwright.user import secret_files
 
@@ -115,13 +116,7 @@ HARMLESS = [
 BLOCK = "-----BEGIN {0}-----\nMIIB\n-----END {0}-----\n"
 
 
-@pytest.fixture(scope="module")
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("probe_program", templates_dir() / "probe" / "probe.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+program = pytest.fixture(scope="module")(probe_program)
 
 
 def looked_for(program: ModuleType, *roots: Path) -> list[str]:
