@@ -16,22 +16,26 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devtools.mutants import ROOT, functions_of, mutants_of, path_of, text_of
+from devtools.mutants import ROOT, functions_of, mutants_of, path_of, tests_of, text_of
 
 if TYPE_CHECKING:
     import pytest
 
 SECONDS = 120  # for the tests of one fault; one that never ends is seen
+SECONDS_WITHOUT = 900  # for all tests without a fault, whose end says that they pass: a busy machine has time for it
 ENDLESS = 124
 CALLS = "_functions_called"  # a set among the builtins: the module's text may not import more than it does
 
 
 def main(modules: list[str]) -> None:
-    """Try the faults that each line of standard input asks for: ``module``, its ``tests``, ``numbers`` of faults.
+    """Try the faults that each line of standard input asks for: ``mutants``, pairs of a module and a number, that the
+    same ``tests`` look at.
 
     Answers with a line each: the list of pytest's exit codes, where 0 is a fault that no test has seen, or an empty
     one if the tests fail without any fault.
@@ -40,39 +44,51 @@ def main(modules: list[str]) -> None:
         modules: those that will be asked for, such as ``plan/conflict``.
     """
     _preload(modules)
-    known: dict[str, dict[str, list[str]] | None] = {}
+    known: dict[tuple[str, ...], dict[str, list[str]] | None] = {}
     for line in sys.stdin:
         asked = json.loads(line)
-        module, targets = asked["module"], asked["tests"]
-        path, whole, mutants = path_of(module), path_of(module).read_text(), mutants_of(module)
-        codes = []
-        try:
-            if module not in known:
-                path.write_text(_noted(whole))
-                known[module] = _calls(targets)
-                for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
-                    compiled.unlink()
-            calls = known[module]
-            for number in asked["numbers"] if calls is not None else []:
-                path.write_text(text_of(whole, number))
-                codes.append(_code(targets, Choose((calls or {}).get(mutants[number].function, []))))
-        finally:
-            path.write_text(whole)
+        targets = asked["tests"]
+        if (key := tuple(targets)) not in known:
+            known[key] = _calls([module for module in modules if tests_of(module) == targets], targets)
+        calls, codes = known[key], []
+        for module, number in asked["mutants"] if calls is not None else []:
+            function = mutants_of(module)[number].function
+            with _instead({module: lambda text, number=number: text_of(text, number)}):  # type: ignore[misc]
+                chosen = (calls or {}).get(f"{module}:{function}", [])
+                files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
+                codes.append(_code(files or targets, Choose(chosen)))
         print(json.dumps(codes), flush=True)
 
 
-def _calls(targets: list[str]) -> dict[str, list[str]] | None:
-    """The tests that call each function; nothing if one fails."""
+@contextmanager
+def _instead(texts: Mapping[str, Callable[[str], str]]) -> Iterator[None]:
+    """Modules with other texts, each made of its own one."""
+    whole = {module: path_of(module).read_text() for module in texts}
+    try:
+        for module, other in texts.items():
+            path_of(module).write_text(other(whole[module]))
+        yield
+    finally:
+        for module, text in whole.items():
+            path_of(module).write_text(text)
+
+
+def _calls(modules: list[str], targets: list[str]) -> dict[str, list[str]] | None:
+    """The tests that call each function of some modules, in one run of them; nothing if one fails."""
     with tempfile.NamedTemporaryFile() as file:
-        code = _code(targets, Watch(), Path(file.name))
+        with _instead({module: partial(_noted, module) for module in modules}):
+            code = _code(targets, Watch(), Path(file.name))
+        for path in map(path_of, modules):
+            for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+                compiled.unlink()
         return None if code else json.loads(Path(file.name).read_text())
 
 
-def _noted(text: str) -> str:
+def _noted(module: str, text: str) -> str:
     """A module's text whose functions note that they were called."""
     tree = ast.parse(text)
     for name, function in functions_of(tree):
-        note = f'__import__("builtins").__dict__.setdefault({CALLS!r}, set()).add({name!r})'
+        note = f'__import__("builtins").__dict__.setdefault({CALLS!r}, set()).add({f"{module}:{name}"!r})'
         function.body.insert(0, ast.parse(note).body[0])
     return ast.unparse(ast.fix_missing_locations(tree))
 
@@ -171,7 +187,7 @@ def _code(targets: list[str], plugin: Watch | Choose, result: Path | None = None
     pid = os.fork()
     if pid == 0:
         _test(targets, plugin, result)
-    for _ in range(SECONDS * 50):
+    for _ in range((SECONDS if result is None else SECONDS_WITHOUT) * 50):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)

@@ -338,12 +338,12 @@ def _tried(mutants: list[Mutant]) -> Iterator[tuple[Mutant, bool]]:
 
 
 def _batches(mutants: list[Mutant], workers: int) -> list[list[Mutant]]:
-    """Mutants of one module each, which one process tries one after another."""
-    modules: dict[str, list[Mutant]] = {}
+    """Mutants that the same tests look at, which one process tries one after another."""
+    tested: dict[tuple[str, ...], list[Mutant]] = {}
     for mutant in mutants:
-        modules.setdefault(mutant.module, []).append(mutant)
-    size = max(4, -(-len(mutants) // (4 * workers)))
-    return [rows[at : at + size] for rows in modules.values() for at in range(0, len(rows), size)]
+        tested.setdefault(tuple(tests_of(mutant.module)), []).append(mutant)
+    size = max(4, -(-len(mutants) // (2 * workers)))
+    return [rows[at : at + size] for rows in tested.values() for at in range(0, len(rows), size)]
 
 
 def _copy(folder: Path) -> Path:
@@ -369,21 +369,21 @@ def _worker(folder: Path, modules: list[str]) -> Iterator[subprocess.Popen[str]]
 
 
 def _seen(batch: list[Mutant], worker: subprocess.Popen[str]) -> list[bool]:
-    """Whether each mutant of a module fails a test.
+    """Whether each mutant of a batch fails a test.
 
     Raises:
         MutantsSurvived: the tests fail without any fault, so they say nothing.
     """
-    module = batch[0].module
+    tests = tests_of(batch[0].module)
     assert worker.stdin
     assert worker.stdout
-    asked = {"module": module, "tests": tests_of(module), "numbers": [each.number for each in batch]}
+    asked = {"tests": tests, "mutants": [(each.module, each.number) for each in batch]}
     worker.stdin.write(json.dumps(asked) + "\n")
     worker.stdin.flush()
     answer = worker.stdout.readline()
     codes = json.loads(answer) if answer else []
     if len(codes) != len(batch):
-        raise MutantsSurvived(f"{module}: its tests fail without a fault: {' '.join(tests_of(module))}")
+        raise MutantsSurvived(f"{batch[0].module}: its tests fail without a fault: {' '.join(tests)}")
     return [bool(code) for code in codes]
 
 

@@ -60,12 +60,12 @@ def test_functions_note_that_they_were_called() -> None:
     import builtins
 
     space: dict[str, object] = {}
-    exec(compile(_noted(TEXT), "noted", "exec"), space)
+    exec(compile(_noted("core/some", TEXT), "noted", "exec"), space)
     called = builtins.__dict__.setdefault("_functions_called", set())
     try:
         called.clear()
         assert space["of"]([4]) == 4  # type: ignore[operator]
-        assert called == {"of"}
+        assert called == {"core/some:of"}
     finally:
         del builtins.__dict__["_functions_called"]
 
