@@ -109,6 +109,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     loaders = [e for e in code.ran("DataLoader") if "torch" in e.name or e.name.startswith("?")]
     if code.xla:
         yield from _padding(code)
+        yield from _collated(loaders)
         yield from _shuffled(loaders)
         yield from _last_batch(loaders, "every new shape is compiled")
         trains = code.torch_xla and code.xla_distributed and loaders and code.backwards and not code.managed
@@ -164,6 +165,22 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
                 yield _at(PADDING, event, f"{event.last} pads each batch to its longest sample")
         elif padding is None and _tokenizes(event):
             yield _at(PADDING, event, f"`{ast.unparse(event.node)[:60]}` without padding=")
+
+
+def _collated(loaders: list[Event]) -> Iterator[Finding]:
+    """Report a loader whose collate function pads each batch to its own longest sample."""
+    for event in loaders:
+        collate = event.arg("collate_fn", 6)
+        text = ast.unparse(collate.code.node) if collate is not None and collate.code is not None else ""
+        if _TO_LONGEST.search(text) and not _TO_LENGTH.search(text) and _training(event):
+            yield _at(PADDING, event, "the loader's collate_fn pads each batch to its longest sample")
+            return
+
+
+_TO_LONGEST = re.compile(
+    r"\bpad_sequence\(|\bmax\(\[?\(?len\(|\bmax\(\w+\.(size|shape|numel)|\bmax\(map\(len|\bmax\(lengths?\)"
+)
+_TO_LENGTH = re.compile("max_?len|max_seq|seq_?len|max_?size|bucket|multiple|block_size|ceil|//", re.I)
 
 
 def _tokenizes(event: Event) -> bool:

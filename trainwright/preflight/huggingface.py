@@ -58,8 +58,9 @@ WRAPPED_NAMES = Rule(
     code="TW443",
     severity="warning",
     title="the model is saved with the names of its wrapper, so the model itself cannot load it",
-    source="Accelerate's documentation, checkpoint and save a model: unwrap_model or get_state_dict before saving",
-    remedy="accelerator.save_model(model, folder), or torch.save(accelerator.unwrap_model(model).state_dict(), path)",
+    source="Accelerate's documentation, checkpoint and save a model: unwrap_model or get_state_dict before saving; "
+    "pytorch/pytorch, issue 101107: names of torch.compile begin with _orig_mod",
+    remedy="Save the model in the wrapper: model.module or model._orig_mod; accelerator.unwrap_model(model).",
 )
 RULES = (NOT_PREPARED, PLAIN_BACKWARD, ARGUMENTS, DEVICE_MAP, FEWER_NODES, WRAPPED_NAMES)
 # Volta and Turing: no bfloat16.

@@ -135,6 +135,13 @@ def _cuda(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         codes = [data.code.method("__getitem__") if data.code is not None and data.instance else None]
         collate = event.arg("collate_fn", 6)
         codes.append(collate.code if collate is not None else None)
+        for transform in code.ran("Lambda", live=True):
+            function = transform.node.args[0] if transform.node.args else None
+            for node in ast.walk(function) if isinstance(function, ast.Lambda) else ():
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _to_gpu(node):
+                    what = f"is what the {number} workers of line {event.line} call"
+                    yield at(IN_WORKERS, (transform.module, node), f"`{ast.unparse(node)[:50]}` {what}")
+                    return
         for each in codes:
             for node in ast.walk(each.node) if each is not None else ():
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _to_gpu(node):

@@ -1,4 +1,4 @@
-"""Losses of PyTorch that apply a softmax or sigmoid themselves, and outputs to which one was applied already."""
+"""What losses of PyTorch get: outputs with a softmax or sigmoid that they apply themselves, and without gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ SQUASHED_TWICE = Rule(
     "NLLLoss: log-probabilities",
     remedy="Return the logits, and apply softmax or sigmoid for metrics alone (for NLLLoss, return log_softmax).",
 )
-RULES = (SQUASHED_TWICE,)
+CUT = Rule(
+    code="TW499",
+    severity="error",
+    title="a loss is computed from the index of the largest output, which has no gradient",
+    source='torch/autograd: "element 0 of tensors does not require grad and does not have a grad_fn"; PyTorch\'s '
+    "documentation of CrossEntropyLoss: the input are the scores of all classes",
+    remedy="loss = criterion(logits, target); take argmax for metrics alone.",
+)
+RULES = (SQUASHED_TWICE, CUT)
+_INDICES = ("argmax", "argmin", "argsort")
+_SAME_VALUES = ("float", "double", "half", "long", "to", "cuda", "view", "reshape", "squeeze", "unsqueeze", "type")
 _LOSSES: dict[str, Marks] = {
     **dict.fromkeys(("cross_entropy", "CrossEntropyLoss"), frozenset({"as:softmax"})),
     **dict.fromkeys(("nll_loss", "NLLLoss"), frozenset({"as:softmax"})),
@@ -31,9 +41,14 @@ _DEEPEST = 4
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """Check the rule of this family."""
+    """Check the rules of this family."""
     if code.incomplete:
         return
+    yield from _squashed_twice(code)
+    yield from _cut(code)
+
+
+def _squashed_twice(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         name = _loss(event)
         given = event.arg("input", 0) if name else None
@@ -47,6 +62,35 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                 f"{told} {'its logarithm' if name.lower().startswith('nll') else 'logits'}",
             )
             return
+
+
+def _cut(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loss whose backward pass is called though its input are indices."""
+    passes = code.ran("backward", live=True)
+    for event in code.events:
+        value = event.arg("input", 0) if _loss(event) or _any_loss(event) else None
+        made = code.maker(value) if value is not None else None
+        for _ in range(_DEEPEST):
+            if made is not None and made.last in _SAME_VALUES and made.receiver is not None:
+                made = code.maker(made.receiver)
+        if made is None or made.last not in _INDICES or not made.name.startswith(("torch.", "?")):
+            continue
+        if any(event.result is each for e in passes for each in (e.receiver, *e.args, *_scaled(code, e))):
+            what = f"`{ast.unparse(made.node)[:40]}` in line {made.line} has no gradient, and backward is called"
+            yield at(CUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`: {what}")
+            return
+
+
+def _any_loss(event: Event) -> bool:
+    made = event.called.made if event.called is not None else frozenset()
+    of_class = bool(made) and all(name.startswith("torch.nn.") and name.endswith("Loss") for name in made)
+    return of_class or (event.name.startswith("torch.nn.functional.") and event.last.endswith("_loss"))
+
+
+def _scaled(code: ScriptFacts, backward: Event) -> list[Value]:
+    """What ``scaler.scale(…).backward()`` has scaled."""
+    made = code.maker(backward.receiver) if backward.receiver is not None else None
+    return made.args if made is not None and made.last == "scale" else []
 
 
 def _loss(event: Event) -> str:

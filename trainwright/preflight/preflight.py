@@ -55,6 +55,7 @@ from trainwright.preflight import (
     schedule,
     sharded,
     smp,
+    smp_limits,
     steps,
     strategies,
     suppressions,
@@ -80,6 +81,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart),
+    smp_limits,
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

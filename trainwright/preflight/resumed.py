@@ -130,8 +130,8 @@ def _starts_at_zero(code: ScriptFacts, save: Event) -> bool:
 
 
 def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a final model of DistributedDataParallel whose names begin with ``module.``."""
-    if not code.several or code.managed or code.says(_STRIPS) or code.mentions("removeprefix", "strip_prefix"):
+    """Report a final model whose names begin with ``module.`` or ``_orig_mod.``, which a wrapper puts before them."""
+    if code.managed or code.says(_STRIPS) or code.mentions("removeprefix", "strip_prefix", "_orig_mod"):
         return
     for event in code.ran("save", "save_file", live=True):
         path = event.arg("f", 1) or event.arg("filename", 1)
@@ -139,11 +139,33 @@ def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
         if state is None or path is None or roots(path) != {"model"} or "sometimes" in state.tags:
             continue
         owner = state.of if "state" in state.tags else state
-        if owner is not None and _is_wrapper(owner) and not _loads(code):
-            what = "each name begins with `module.`" if "state" in state.tags else "it is the wrapper, not the model"
-            text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.module"
+        compiled = owner is not None and _compiled(code, event, owner)
+        wrapper = compiled or (code.several and owner is not None and _is_wrapper(owner))
+        if wrapper and not _loads(code):
+            name = "_orig_mod" if compiled else "module"
+            what = f"each name begins with `{name}.`" if "state" in state.tags else "it is the wrapper, not the model"
+            text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.{name}"
             yield at(WRAPPED_NAMES, (event.module, event.node), text)
             return
+
+
+def _compiled(code: ScriptFacts, save: Event, owner: Value) -> bool:
+    """Return whether what is saved is called as ``model = torch.compile(model)`` calls what it returns.
+
+    A ``model_fn`` of the script's own that compiles the model anew has the same names.
+    """
+    functions = [n for m in code.modules for n in m.nodes if isinstance(n, Function) and n.name == "model_fn"]
+    if any("compile" in ast.unparse(node) for node in functions):
+        return False
+    state = save.node.args[0] if save.node.args else None
+    saved = state.func.value if isinstance(state, ast.Call) and isinstance(state.func, ast.Attribute) else state
+    for event in code.ran("compile", live=True):
+        parent = event.module.parents.get(event.node)
+        named = [ast.unparse(each) for each in parent.targets] if isinstance(parent, ast.Assign) else []
+        here = event.stack == save.stack and event.order < save.order and not event.guards
+        if event.name == "torch.compile" and here and event.result is owner and saved is not None:
+            return ast.unparse(saved) in named
+    return False
 
 
 def _is_wrapper(value: Value) -> bool:

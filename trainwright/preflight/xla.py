@@ -78,9 +78,17 @@ BACKEND = Rule(
     "xla_multiprocessing imports it since 2.1.0, xla_model since 2.8.0",
     remedy="import torch_xla.distributed.xla_backend",
 )
+NO_XLA = Rule(
+    code="TW500",
+    severity="error",
+    title="the job's instances have Trainium, and the script trains on their CPU",
+    source="AWS Neuron's guide of PyTorch training (torch-neuronx): tensors reach NeuronCores as an XLA device; "
+    "torch.cuda.is_available() is false there",
+    remedy="device = xm.xla_device(), with torch_xla; or instances with NVIDIA GPUs.",
+)
 RULES = (
     *(NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER, SPAWN_DEVICE),
-    BACKEND,
+    *(BACKEND, NO_XLA),
 )
 # What registers it, or imports what does.
 _REGISTER = (
@@ -95,6 +103,7 @@ LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scal
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     yield from _mp_fn(code)
+    yield from _on_cpu(code)
     if not code.torch_xla:
         return
     yield from _barriers(code)
@@ -107,6 +116,25 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if guard is not None and not event.detached:
             what = f"mark_step runs only where `{ast.unparse(guard.node)[:50]}` is {guard.side}"
             yield at(RANK_BARRIER, (event.module, event.node), what)
+
+
+def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a script that asks for CUDA alone and trains where there is none: on Trainium, or beside torch_xla."""
+    trainium = code.job is not None and str(code.job.instance_type).startswith("ml.trn")
+    if not (trainium or code.torch_xla) or not code.backwards or code.managed or code.incomplete:
+        return
+    if (
+        code.imports("torch_neuronx", "neuronx_distributed", "optimum", "accelerate", "torch_xla.distributed")
+        is not None
+    ):
+        return
+    if code.mentions("xla_device", "xla_real_devices", "MpDeviceLoader") or code.says("^xla|^privateuse|^neuron"):
+        return
+    for event in code.ran("device", "is_available", live=True):
+        if event.name == "torch.cuda.is_available":
+            what = "is false on Trainium" if trainium else "decides where a script of torch_xla trains"
+            yield at(NO_XLA, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}")
+            return
 
 
 def _backend(code: ScriptFacts) -> Iterator[Finding]:
