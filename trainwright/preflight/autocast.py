@@ -56,7 +56,15 @@ CPU = Rule(
     source="PyTorch's documentation of torch.autocast, device_type: it concerns operations on that device alone",
     remedy='torch.autocast("cuda", dtype=torch.bfloat16)',
 )
-RULES = (UNSCALED_TWICE, UNSAFE, NEW_SCALER, NO_SCALER, WITHIN, CPU)
+HALF_MODEL = Rule(
+    code="TW504",
+    severity="error",
+    title="a GradScaler for a model whose parameters are float16",
+    source='torch/amp/grad_scaler.py: "Attempting to unscale FP16 gradients."; '
+    f"{DOCS}: do not call half() on the model, autocast chooses the types",
+    remedy="Leave the model in float32; autocast with the scaler.",
+)
+RULES = (UNSCALED_TWICE, UNSAFE, NEW_SCALER, NO_SCALER, WITHIN, CPU, HALF_MODEL)
 _HALF = ("torch.float16", "torch.half")
 _NAMES = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.amp.autocast_mode.autocast")
 
@@ -77,12 +85,24 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if casts and len({e.node for e in casts}) == len({e.node for e in code.events if e.name in _NAMES}):
         yield from _unsafe(code)
     yield from _half(code, casts, backwards)
+    yield from _half_model(code, scaler["step"])
     inside = [e for e in backwards if e.contexts and e.contexts[-1] in _NAMES]
     if inside and not code.torch_xla:
         yield _at(WITHIN, inside[0], "within autocast")
     for cast in casts:
         if code.launch.gpus and _device(cast) == "cpu" and any(cast.loops[-1:] == e.loops[-1:] for e in backwards):
             yield _at(CPU, cast, f"and {code.launch.gpus} GPUs on each host")
+            return
+
+
+def _half_model(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
+    """Report a trained model that is made float16 though a scaler steps its optimizer."""
+    trains = {id(m) for e in code.ran("parameters", live=True) if (m := e.receiver) is not None}
+    for event in code.ran("half", live=True) if steps else ():
+        model = event.receiver
+        mine = model is not None and "model" in model.tags and trains & {id(model), id(event.result)}
+        if mine and not any(event.excludes(step) for step in steps):
+            yield _at(HALF_MODEL, event, f"and `{ast.unparse(steps[0].node)[:40]}` in line {steps[0].line}")
             return
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -26,7 +26,15 @@ WHOLE_BATCH = Rule(
     "their number",
     remedy="args.batch_size // dist.get_world_size() (or the GPUs of a host) for the DataLoader of a process.",
 )
-RULES = (LEARNING_RATE, WHOLE_BATCH)
+TOO_SHORT = Rule(
+    code="TW502",
+    severity="error",
+    title="a schedule that is as long as there are epochs is stepped at every batch",
+    source='PyTorch, torch/optim/lr_scheduler.py, OneCycleLR: "Tried to step … times. The total number of steps is"; '
+    "its documentation: total_steps counts the calls of step, T_max likewise",
+    remedy="total_steps=epochs * len(loader), or call scheduler.step() once per epoch.",
+)
+RULES = (LEARNING_RATE, WHOLE_BATCH, TOO_SHORT)
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
@@ -39,6 +47,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
     yield from _warmed_up(code)
     yield from _whole_batch(code)
+    yield from _too_short(code)
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
@@ -61,6 +70,28 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
         yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")
         return
+
+
+_EPOCHS = re.compile(r"(^|[._])(num_|n_|max_|total_|train_)*epochs?$", re.I)
+# The argument that says how many steps a schedule has, and its place.
+_LENGTHS = {"OneCycleLR": ("total_steps", 2), "CosineAnnealingLR": ("T_max", 1), "PolynomialLR": ("total_iters", 1)}
+
+
+def _too_short(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a schedule whose length is the number of epochs, and that is stepped at every batch."""
+    for event in code.ran(*_LENGTHS, live=True):
+        name, place = _LENGTHS[event.last]
+        given = next((k.value for k in event.node.keywords if k.arg == name), None)
+        given = given or (event.node.args[place] if len(event.node.args) > place else None)
+        if not isinstance(given, ast.Name | ast.Attribute) or not _EPOCHS.search(ast.unparse(given)):
+            continue
+        for step in code.ran("step", live=True):
+            beside = [e for e in code.ran("backward", live=True) if e.loops == step.loops and len(e.loops) > 1]
+            if step.receiver is event.result and beside and not step.guards:
+                what = f"{name}={ast.unparse(given)}, and it is stepped at every batch, in line {step.line}"
+                severity: Severity = "error" if event.last == "OneCycleLR" else "warning"
+                yield at(TOO_SHORT, (event.module, event.node), f"{event.last}: {what}", severity=severity)
+                return
 
 
 _OF_ALL = re.compile(r"(all|total|global|whole|sum)\b.*\b(gpu|node|host|process|worker|device|job|replica)s?\b", re.I)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.data import SAME_ORDER, SAMPLER_DOCS, SHUFFLED_TWICE, WRONG_SHARE, divided_model
 from trainwright.preflight.events import Event
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
@@ -36,7 +37,15 @@ TWICE_SHARED = Rule(
     source="transformers, trainer.py, and Accelerate's guide: the Trainer and prepare() give each process its share",
     remedy="Give the whole data set to the Trainer.",
 )
-RULES = (IN_WORKERS, GLOBAL_BATCH, TWICE_SHARED)
+REPEATED = Rule(
+    code="TW501",
+    severity="warning",
+    title="each worker process of a DataLoader yields the whole stream",
+    source=f"{SAMPLER_DOCS}, IterableDataset: each worker has its own copy of the data set, so get_worker_info() or a "
+    "worker_init_fn has to configure the copies differently",
+    remedy="info = get_worker_info(); take every info.num_workers-th file or row, from info.id on.",
+)
+RULES = (IN_WORKERS, GLOBAL_BATCH, TWICE_SHARED, REPEATED)
 # They need worker processes (torch/utils/data/dataloader.py).
 _OF_WORKERS = ("prefetch_factor", "persistent_workers")
 
@@ -54,6 +63,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(SHUFFLED_TWICE, event, f"{wrong[0]} without num_workers: ValueError")
             break
     yield from _cuda(code, loaders)
+    yield from _repeated(loaders)
     if code.several:
         yield from _samplers(code)
         yield from _batches(loaders)
@@ -87,6 +97,8 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         if what:
             yield _at(WRONG_SHARE, event, what)
             return
+    yield from _same_draws(code)
+    yield from _divided_channel(code)
     loader = code.training_loader()
     mine = loader.arg("sampler", 3) if loader is not None else None
     epochs = [e.receiver for e in code.ran("set_epoch", live=True)]
@@ -99,6 +111,29 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         if not mixed:
             number = code.ran("set_epoch", live=True)[0]
             yield at(SAME_ORDER, (number.module, number.node), f"`{ast.unparse(number.node)[:50]}`: another sampler")
+
+
+def _same_draws(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a sampler that draws by chance, with a generator that all processes seed alike."""
+    for event in code.ran("WeightedRandomSampler", "RandomSampler", live=True):
+        generator = event.arg("generator", 3 if event.last == "WeightedRandomSampler" else 4)
+        seeds = [e for e in code.ran("manual_seed", live=True) if generator is not None and e.result is generator]
+        own = any(value.tags & {"rank", "local_rank"} for e in code.ran("manual_seed") for value in e.args)
+        if seeds and not own and event.name.startswith("torch.") and not code.mentions("DistributedSamplerWrapper"):
+            yield _at(WRONG_SHARE, event, "each process draws the same samples, as its generator has the same seed")
+            return
+
+
+def _divided_channel(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a DistributedSampler over all processes where each host has a share of the files already."""
+    if code.job is None or not code.job.host_has_its_own_files or not code.several_hosts:
+        return
+    for event in code.ran("DistributedSampler", live=True):
+        count = event.arg("num_replicas", 1)
+        if count is None or ("world" in count.tags and "gpus" not in count.tags):
+            what = "the channels are ShardedByS3Key: each host reads a part of its own part"
+            yield _at(WRONG_SHARE, event, what)
+            return
 
 
 def _of_group(count: Value | None) -> bool:
@@ -135,32 +170,54 @@ def _cuda(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         codes = [data.code.method("__getitem__") if data.code is not None and data.instance else None]
         collate = event.arg("collate_fn", 6)
         codes.append(collate.code if collate is not None else None)
-        for transform in code.ran("Lambda", live=True):
-            function = transform.node.args[0] if transform.node.args else None
-            for node in ast.walk(function) if isinstance(function, ast.Lambda) else ():
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _to_gpu(node):
-                    what = f"is what the {number} workers of line {event.line} call"
-                    yield at(IN_WORKERS, (transform.module, node), f"`{ast.unparse(node)[:50]}` {what}")
-                    return
-        for each in codes:
-            for node in ast.walk(each.node) if each is not None else ():
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _to_gpu(node):
+        transforms = [e for e in code.ran("Lambda", live=True) if e.node.args]
+        bodies = [(e.module, e.node.args[0]) for e in transforms if isinstance(e.node.args[0], ast.Lambda)]
+        bodies += [(each.module, each.node) for each in codes if each is not None]
+        for module, body in bodies:
+            for node in ast.walk(body):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _to_gpu(node, module):
                     what = f"`{ast.unparse(node)[:50]}` runs in the {number} workers of line {event.line}"
-                    yield at(IN_WORKERS, (each.module if each is not None else event.module, node), what)
+                    yield at(IN_WORKERS, (module, node), what)
                     return
         made = code.maker(data)
         tensors = made.node.args if made is not None and made.last == "TensorDataset" else []
-        if made is not None and tensors and all(isinstance(n, ast.Call) and _to_gpu(n) for n in tensors):
+        if made is not None and tensors and all(isinstance(n, ast.Call) and _to_gpu(n, made.module) for n in tensors):
             yield _at(IN_WORKERS, made, f"its tensors are on a GPU, and line {event.line} has {number} workers")
             return
 
 
-def _to_gpu(node: ast.Call) -> bool:
+def _sets(node: ast.stmt, name: str) -> bool:
+    """Return whether a statement gives a name of the module its value."""
+    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+
+
+def _to_gpu(node: ast.Call, module: Module) -> bool:
     assert isinstance(node.func, ast.Attribute)
+    if node.func.attr == "to" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+        name = node.args[0].id
+        values = [ast.unparse(e.value) for e in module.tree.body if isinstance(e, ast.Assign) and _sets(e, name)]
+        return bool(values) and bool(re.search(r"""^(torch\.)?device\(['"]cuda|^['"]cuda""", values[-1]))
     if node.func.attr == "cuda" and not ast.unparse(node.func.value).startswith("torch"):
         return True
     text = " ".join(ast.unparse(each) for each in (*node.args, *(k.value for k in node.keywords)))
     return node.func.attr == "to" and bool(re.search(r"""^['"]cuda|^torch\.device\(['"]cuda""", text))
+
+
+_BY_CHANCE = re.compile(r"worker|rand|shuffle|sampl|permut|seed|choice", re.I)
+
+
+def _repeated(loaders: list[Event]) -> Iterator[Finding]:
+    """Report a stream of the script's own that its workers do not divide: neither by their number nor by chance."""
+    for event in loaders:
+        workers, data = event.arg("num_workers", 5), event.arg("dataset", 0)
+        number = workers.single() if workers is not None and "flag" not in workers.tags else 0
+        node = data.code.node if data is not None and data.instance and data.code is not None else None
+        if not isinstance(node, ast.ClassDef) or not isinstance(number, int) or number < 2 or event.opened:
+            continue
+        stream = any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
+        if stream and event.arg("worker_init_fn") is None and not _BY_CHANCE.search(ast.unparse(node)):
+            yield _at(REPEATED, event, f"each sample comes {number} times")
+            return
 
 
 def _twice(code: ScriptFacts) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ def _replaced(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
             if any(sides.get(guard.node, guard.side) is not guard.side for guard in wrap.guards):
                 continue
             model = _taken(wrap)
-            if model is None or order < wrap.order or any(other.order > order for other in wraps):
+            if model is None or order <= wrap.order or any(other.order > order for other in wraps):
                 continue
             if within(base, wrap.result) or within(base, model):
                 what = f"`{ast.unparse(node)[:40]}` is set after `{ast.unparse(wrap.node)[:40]}` in line {wrap.line}"

@@ -178,17 +178,22 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(NO_CHECKPOINT, event, f"{what}: resume_from_checkpoint is not given")
 
 
-def _counts(node: ast.AST) -> bool:
-    """Return whether an expression counts steps: ``step % 4``, not a text with ``%``."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant)
+def _counts(node: ast.AST, number: int) -> bool:
+    """Return whether an expression may count accumulated steps: ``step % 4``, not ``step % 100``, nor a text."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mod) or isinstance(node.left, ast.Constant):
+        return False
+    if isinstance(node.right, ast.Constant):
+        return node.right.value == number
+    return not re.search("log|print|eval|save|report|interval|check|size|world", ast.unparse(node.right), re.I)
 
 
 def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("Accelerator", live=True):
         steps = event.arg("gradient_accumulation_steps")
         number = steps.single() if steps is not None else ...
-        by_hand = code.mentions("accumulate", "no_sync") or any(_counts(n) for m in code.modules for n in m.nodes)
-        if isinstance(number, int) and number > 1 and code.backwards and not by_hand:
+        if not isinstance(number, int) or number < 2 or not code.backwards or code.mentions("accumulate", "no_sync"):
+            continue
+        if not any(_counts(node, number) for module in code.modules for node in module.nodes):
             yield _at(NO_ACCUMULATION, event, f"gradient_accumulation_steps={number} without accelerator.accumulate")
             return
 

@@ -182,11 +182,27 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     marked = code.mentions(*BARRIERS) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
     if steps and not marked and not code.managed:
         yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
+    yield from _no_barrier(code)
     loaders = code.mentions("MpDeviceLoader", "ParallelLoader")
     if not loaders and not code.managed and not code.incomplete:
         yield from _some_steps(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
+
+
+def _no_barrier(code: ScriptFacts) -> Iterator[Finding]:
+    """Report xm.optimizer_step over a plain loader: it marks a step with barrier=True alone."""
+    others = ("mark_step", "MpDeviceLoader", "ParallelLoader", "use_spmd")
+    if code.mentions(*others) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile")):
+        return
+    if code.managed or code.incomplete:
+        return
+    for event in code.ran("optimizer_step", live=True):
+        barrier = event.arg("barrier", 1)
+        if event.loops and not event.opened and (barrier is None or barrier.single() is False):
+            what = f"`{ast.unparse(event.node)[:50]}` over a plain DataLoader, without barrier=True"
+            yield at(NO_MARK_STEP, (event.module, event.node), what)
+            return
 
 
 def _some_steps(code: ScriptFacts) -> Iterator[Finding]:

@@ -298,6 +298,12 @@ class Job(Record):
         return launcher_named(self.distribution)
 
     @property
+    def host_has_its_own_files(self) -> bool:
+        """Whether every input channel is divided among the hosts (``ShardedByS3Key``)."""
+        given = [dict(each) if isinstance(each, dict) else {} for each in self.inputs.values()]
+        return bool(given) and all(each.get("distribution") == "ShardedByS3Key" for each in given)
+
+    @property
     def model_parallel(self) -> bool:
         """Whether SageMaker's model parallel library is enabled."""
         return _enabled(_part(self.distribution, "smdistributed", "modelparallel"))
