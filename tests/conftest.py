@@ -88,6 +88,24 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     return report
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_AtOnce(config), "failures at once")
+
+
+class _AtOnce:
+    """Names each failed test when it has failed: a run that is cut off has no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None and terminal.verbosity <= 0:
+            terminal.ensure_newline()
+            terminal.write_line(f"FAILED {report.nodeid} ({report.when})")
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if lines := skips.by_reason(terminalreporter.stats.get("skipped", [])):
         terminalreporter.section("skipped, by reason")
