@@ -28,7 +28,7 @@ TRIXIE = {"os": "debian-13"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
 ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("source", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
-AUDIO = {"torchaudio": ("wheel", "2.11.0")}
+AUDIO, AUDIO_132 = {"torchaudio": ("wheel", "2.11.0")}, {"torchaudio": ("wheel", "2.11.1")}
 XFORMERS = {"xformers": ("wheel", "0.0.35")}
 NCCL = {"nccl": ("source", "2.29.7")}
 TE_220, FLASH = {"transformer_engine": "2.20.2"}, {"flash_attn": "2.8.3.post2"}
@@ -119,6 +119,8 @@ def refused(of: Composition) -> set[str]:
         ("nvcc-cuda-12", {"cuda": "12.9", "cuda_compiler": None}, {"cuda": "13.0", "cuda_compiler": None}),
         ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
         ("torchaudio-cuda", {**AUDIO, "cuda": "13.2"}, {**AUDIO, "cuda": "13.0"}),
+        ("torchaudio-cuda", {**AUDIO, "cuda": "13.2"}, {**AUDIO_132, "cuda": "13.2"}),
+        ("torchaudio-2-11-1-cuda", {**AUDIO_132, "cuda": "13.0"}, {**AUDIO_132, "cuda": "13.2"}),
         ("nccl-source-cuda-wheel", {**NCCL, "cuda_": ("wheel", "13.0")}, {**NCCL, "cuda_": ("nvidia", "13.0")}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {**TE_220, "version": "2.10.0"}),
         ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {"transformer_engine": "2.19.0"}),
