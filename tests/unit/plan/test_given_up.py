@@ -12,10 +12,10 @@ from trainwright.plan.resolve import resolve
 
 CATALOG = load_catalog()
 CU132 = "images/pytorch/cu132/line.yaml"
-# The last sentence of torchaudio's error: "PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0."
-TORCHAUDIO = (
-    "the wheel of torchaudio with CUDA 13.2 or newer: the newest of the package index is compiled for CUDA 13.0, and "
-    "its import fails beside a PyTorch for another CUDA"
+# What the extension of its wheel needs (readelf -d): libcudart.so.12.
+XFORMERS = (
+    "the wheel of xformers with CUDA 13: its operators ask for the runtime library of CUDA 12, and are then missing "
+    "without an error"
 )
 
 
@@ -27,14 +27,14 @@ def given_up(**words: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "flags", "why"),
     [
-        ({"with_": "torchaudio"}, "--with torchaudio", f"{CU132} has no torchaudio; {TORCHAUDIO}"),
+        ({"with_": "xformers"}, "--with xformers", f"{CU132} has no xformers; {XFORMERS}"),
         ({"python": "3.12"}, "--python 3.12", f"{CU132} has Python 3.13"),
         ({"set_": ["openmpi=4.1.4"]}, "--set openmpi=4.1.4", f"{CU132} has openmpi 4.1.8"),
         ({"without": "efa"}, "--without efa", "aws-ofi-nccl requires efa; openmpi requires efa"),
         (
-            {"python": "3.11", "with_": "compiler,torchaudio"},
-            "--python 3.11, --with torchaudio",
-            f"{CU132} has Python 3.13; {CU132} has no torchaudio; {TORCHAUDIO}",
+            {"python": "3.11", "with_": "compiler", "set_": ["openmpi=4.1.4"]},
+            "--python 3.11, --set openmpi=4.1.4",
+            f"{CU132} has Python 3.13; {CU132} has openmpi 4.1.8",
         ),
     ],
 )
@@ -47,7 +47,8 @@ def test_the_newest_line_and_the_words_that_it_cannot_have(words: dict[str, Any]
     [
         {},
         {"with_": "deepspeed"},  # that line has it
-        {"cuda": "cu130", "with_": "torchaudio"},  # the newest for CUDA 13.0 has it
+        {"with_": "torchaudio"},
+        {"cuda": "cu128", "with_": "xformers"},  # the newest for CUDA 12.8 has it
         {"python": "3.13"},
         {"cuda": "cpu", "python": "3.13"},  # another line of the same versions
     ],
