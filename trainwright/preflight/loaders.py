@@ -171,7 +171,9 @@ def _cuda(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         collate = event.arg("collate_fn", 6)
         codes.append(collate.code if collate is not None else None)
         transforms = [e for e in code.ran("Lambda", live=True) if e.node.args]
-        bodies = [(e.module, e.node.args[0]) for e in transforms if isinstance(e.node.args[0], ast.Lambda)]
+        bodies: list[tuple[Module, ast.AST]] = [
+            (e.module, e.node.args[0]) for e in transforms if isinstance(e.node.args[0], ast.Lambda)
+        ]
         bodies += [(each.module, each.node) for each in codes if each is not None]
         for module, body in bodies:
             for node in ast.walk(body):
