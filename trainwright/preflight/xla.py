@@ -130,7 +130,7 @@ def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
         return
     if code.mentions("xla_device", "xla_real_devices", "MpDeviceLoader") or code.says("^xla|^privateuse|^neuron"):
         return
-    for event in code.ran("device", "is_available", live=True):
+    for event in code.ran("is_available", live=True):
         if event.name == "torch.cuda.is_available":
             what = "is false on Trainium" if trainium else "decides where a script of torch_xla trains"
             yield at(NO_XLA, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}")

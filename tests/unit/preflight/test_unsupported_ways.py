@@ -44,6 +44,70 @@ COLLATED = (
     "loader = DataLoader(torch.load('d.pt'), batch_size=8, drop_last=True, collate_fn=collate)"
 )
 
+TWO: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+SHARDED: dict[str, Any] = TWO | {"inputs": {"train": {"s3_data": "s3://b/t", "distribution": "ShardedByS3Key"}}}
+GROUP = (
+    "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+    "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+)
+STREAM = (
+    "class Stream(torch.utils.data.IterableDataset):\n    def __iter__(self):\n        {}\n"
+    "        yield from open('d')\n"
+    "loader = DataLoader(Stream(), batch_size=8, num_workers=4)"
+)
+SCHEDULED = (
+    "import torch\nmodel = torch.nn.Linear(2, 2).cuda()\nepochs = 9\n"
+    "optimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
+    "loader = torch.load('d.pt')\nschedule = torch.optim.lr_scheduler.{}\nfor epoch in range(epochs):\n"
+    "    for x in loader:\n"
+    "        optimizer.zero_grad()\n        model(x.cuda()).sum().backward()\n        optimizer.step()\n"
+    "{}schedule.step()\n"
+)
+HALF = (
+    "import torch\nscaler = torch.cuda.amp.GradScaler()\nmodel = torch.nn.Linear(2, 2).cuda(){}\n"
+    "other = torch.nn.Linear(2, 2).cuda().half()\noptimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
+    "for x in torch.load('d.pt'):\n    optimizer.zero_grad()\n    with torch.autocast('cuda', dtype=torch.float16):\n"
+    "        loss = model(x.cuda()).sum()\n    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n"
+    "    scaler.update()\n"
+)
+SAMPLED = (
+    "import os, torch\nfrom torch.utils.data import DataLoader, WeightedRandomSampler\n"
+    + GROUP
+    + "data = torch.load('d.pt')\n"
+    "gen = torch.Generator().manual_seed({})\nsampler = WeightedRandomSampler(data.weights, 9, generator=gen)\n"
+    "loader = DataLoader(data, sampler=sampler)\n"
+)
+DIVIDED = (
+    "import os, torch\nfrom torch.utils.data import DataLoader, DistributedSampler\n"
+    + GROUP
+    + "data = torch.load('d.pt')\n"
+    "sampler = DistributedSampler(data{})\nloader = DataLoader(data, sampler=sampler)\n"
+)
+OF_HOST = ", num_replicas=int(os.environ['LOCAL_WORLD_SIZE']), rank=int(os.environ['LOCAL_RANK'])"
+COLLATOR = (
+    "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\ndef collate(rows):\n"
+    "    return tokenizer([row['{}'] for row in rows])\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
+    "args = TrainingArguments('/opt/ml/model'{})\nTrainer(model=model, args=args, data_collator=collate).train()\n"
+)
+ACCELERATE = (
+    "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator(gradient_accumulation_steps=8)\n"
+    "model, optimizer = accelerator.prepare(torch.nn.Linear(2, 2), torch.optim.SGD(model.parameters(), lr=1))\n"
+    "for step, x in enumerate(loader):\n    accelerator.backward(model(x).sum())\n    if {}:\n"
+    "        optimizer.step()\n"
+    "        optimizer.zero_grad()\n"
+)
+HIDDEN = (
+    "import torch\nmodel = Net().cuda()\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
+    "hidden = model.start()\n"
+    "for x, y in torch.load('d.pt'):\n    optimizer.zero_grad()\n    {}out, hidden = model(x, hidden)\n"
+    "    torch.nn.functional.mse_loss(out, y).backward(retain_graph=True)\n    optimizer.step()\n"
+)
+REGISTERED = (
+    "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.first = torch.nn.Linear(2, 2)\n"
+    "    def forward(self, x):\n        return self.first(x)\ndist.init_process_group('gloo')\nmodel = DDP(Net())\n{}"
+)
 WAYS = {
     "DDP in the model parallel library": (
         ("TW498", SMP_JOB),
@@ -134,74 +198,6 @@ WAYS = {
         XLA + LOOP.format(ANY, "", LOSS, "model"),
         XLA + LOOP.format(f"{ANY[:-1]}) if cuda else xm.xla_device()", "", LOSS, "model"),
     ),
-}
-
-
-TWO: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
-SHARDED: dict[str, Any] = TWO | {"inputs": {"train": {"s3_data": "s3://b/t", "distribution": "ShardedByS3Key"}}}
-GROUP = (
-    "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
-    "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
-)
-STREAM = (
-    "class Stream(torch.utils.data.IterableDataset):\n    def __iter__(self):\n        {}\n"
-    "        yield from open('d')\n"
-    "loader = DataLoader(Stream(), batch_size=8, num_workers=4)"
-)
-SCHEDULED = (
-    "import torch\nmodel = torch.nn.Linear(2, 2).cuda()\nepochs = 9\n"
-    "optimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
-    "loader = torch.load('d.pt')\nschedule = torch.optim.lr_scheduler.{}\nfor epoch in range(epochs):\n"
-    "    for x in loader:\n"
-    "        optimizer.zero_grad()\n        model(x.cuda()).sum().backward()\n        optimizer.step()\n"
-    "{}schedule.step()\n"
-)
-HALF = (
-    "import torch\nscaler = torch.cuda.amp.GradScaler()\nmodel = torch.nn.Linear(2, 2).cuda(){}\n"
-    "other = torch.nn.Linear(2, 2).cuda().half()\noptimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
-    "for x in torch.load('d.pt'):\n    optimizer.zero_grad()\n    with torch.autocast('cuda', dtype=torch.float16):\n"
-    "        loss = model(x.cuda()).sum()\n    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n"
-    "    scaler.update()\n"
-)
-SAMPLED = (
-    "import os, torch\nfrom torch.utils.data import DataLoader, WeightedRandomSampler\n"
-    + GROUP
-    + "data = torch.load('d.pt')\n"
-    "gen = torch.Generator().manual_seed({})\nsampler = WeightedRandomSampler(data.weights, 9, generator=gen)\n"
-    "loader = DataLoader(data, sampler=sampler)\n"
-)
-DIVIDED = (
-    "import os, torch\nfrom torch.utils.data import DataLoader, DistributedSampler\n"
-    + GROUP
-    + "data = torch.load('d.pt')\n"
-    "sampler = DistributedSampler(data{})\nloader = DataLoader(data, sampler=sampler)\n"
-)
-OF_HOST = ", num_replicas=int(os.environ['LOCAL_WORLD_SIZE']), rank=int(os.environ['LOCAL_RANK'])"
-COLLATOR = (
-    "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\ndef collate(rows):\n"
-    "    return tokenizer([row['{}'] for row in rows])\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
-    "args = TrainingArguments('/opt/ml/model'{})\nTrainer(model=model, args=args, data_collator=collate).train()\n"
-)
-ACCELERATE = (
-    "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator(gradient_accumulation_steps=8)\n"
-    "model, optimizer = accelerator.prepare(torch.nn.Linear(2, 2), torch.optim.SGD(model.parameters(), lr=1))\n"
-    "for step, x in enumerate(loader):\n    accelerator.backward(model(x).sum())\n    if {}:\n"
-    "        optimizer.step()\n"
-    "        optimizer.zero_grad()\n"
-)
-HIDDEN = (
-    "import torch\nmodel = Net().cuda()\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
-    "hidden = model.start()\n"
-    "for x, y in torch.load('d.pt'):\n    optimizer.zero_grad()\n    {}out, hidden = model(x, hidden)\n"
-    "    torch.nn.functional.mse_loss(out, y).backward(retain_graph=True)\n    optimizer.step()\n"
-)
-REGISTERED = (
-    "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
-    "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-    "        self.first = torch.nn.Linear(2, 2)\n"
-    "    def forward(self, x):\n        return self.first(x)\ndist.init_process_group('gloo')\nmodel = DDP(Net())\n{}"
-)
-MORE = {
     "a stream that workers repeat": (
         ("TW501", ONE),
         LOOP.format(CUDA, STREAM.format("pass"), LOSS, "model"),
@@ -268,7 +264,6 @@ MORE = {
         "DEVICE = 'cpu'\n" + LOOP.format(CUDA, TRANSFORMED.format("t.to(DEVICE)", 4), LOSS, "model"),
     ),
 }
-WAYS |= MORE
 
 
 @pytest.mark.parametrize("name", WAYS)
