@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import pytest
 
 SECONDS = 120  # for the tests of one fault; one that never ends is seen
-SECONDS_WITHOUT = 900  # for all tests without a fault, whose end says that they pass: a busy machine has time for it
 ENDLESS = 124
 CALLS = "_functions_called"  # a set among the builtins: the module's text may not import more than it does
 
@@ -53,7 +52,7 @@ def main(modules: list[str]) -> None:
         calls, codes = known[key], []
         for module, number in asked["mutants"] if calls is not None else []:
             function = mutants_of(module)[number].function
-            with _instead({module: lambda text, number=number: text_of(text, number)}):  # type: ignore[misc]
+            with _instead({module: partial(text_of, number=number)}):
                 chosen = (calls or {}).get(f"{module}:{function}", [])
                 files = list(dict.fromkeys(test.partition("::")[0] for test in chosen))
                 codes.append(_code(files or targets, Choose(chosen)))
@@ -187,7 +186,7 @@ def _code(targets: list[str], plugin: Watch | Choose, result: Path | None = None
     pid = os.fork()
     if pid == 0:
         _test(targets, plugin, result)
-    for _ in range((SECONDS if result is None else SECONDS_WITHOUT) * 50):
+    for _ in range(SECONDS * 50):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)

@@ -236,17 +236,16 @@ def _of_count(event: Event) -> bool:
     """Return whether the rank is ``rank % half`` of ``half`` shares: several processes read one share on purpose."""
     given = {k.arg: k.value for k in event.node.keywords}
     rank, count = given.get("rank"), given.get("num_replicas")
-    return isinstance(rank, ast.BinOp) and count is not None and ast.unparse(rank.right) == ast.unparse(count)
+    parts = isinstance(rank, ast.BinOp) and isinstance(rank.op, ast.Mod) and count is not None
+    return parts and ast.unparse(rank.right) == ast.unparse(count)
 
 
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
         what = _of_partitions(code, count, rank)
-        if not what and code.several_hosts:
-            fits = _of_count(event) or (code.job is not None and code.job.host_has_its_own_files)
-            if fits:
-                continue
+        fits = _of_count(event) or (code.job is not None and code.job.host_has_its_own_files)
+        if not what and code.several_hosts and not fits:
             if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
                 what = "the local rank: the same share on every host"
             elif count is not None and "gpus" in count.tags and "world" not in count.tags:

@@ -11,7 +11,7 @@ from trainwright.preflight.data import SAME_ORDER, SAMPLER_DOCS, SHUFFLED_TWICE,
 from trainwright.preflight.events import Event
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import at, meant
 from trainwright.preflight.values import Value
 
 IN_WORKERS = Rule(
@@ -120,7 +120,9 @@ def _same_draws(code: ScriptFacts) -> Iterator[Finding]:
         seeds = [e for e in code.ran("manual_seed", live=True) if generator is not None and e.result is generator]
         own = any(value.tags & {"rank", "local_rank"} for e in code.ran("manual_seed") for value in e.args)
         if seeds and not own and event.name.startswith("torch.") and not code.mentions("DistributedSamplerWrapper"):
-            yield _at(WRONG_SHARE, event, "each process draws the same samples, as its generator has the same seed")
+            what = f"`{ast.unparse(event.node)[:60]}`: each process draws the same samples, as its seed is the same"
+            remedy = "torch.Generator().manual_seed(seed + dist.get_rank())"
+            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
             return
 
 
@@ -131,8 +133,11 @@ def _divided_channel(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler", live=True):
         count = event.arg("num_replicas", 1)
         if count is None or ("world" in count.tags and "gpus" not in count.tags):
-            what = "the channels are ShardedByS3Key: each host reads a part of its own part"
-            yield _at(WRONG_SHARE, event, what)
+            what = f"`{ast.unparse(event.node)[:60]}`: the channels are ShardedByS3Key, so it reads a part of a part"
+            remedy = (
+                "num_replicas and rank of the host's own processes (LOCAL_WORLD_SIZE, LOCAL_RANK), or FullyReplicated."
+            )
+            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
             return
 
 
@@ -188,20 +193,12 @@ def _cuda(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
             return
 
 
-def _sets(node: ast.stmt, name: str) -> bool:
-    """Return whether a statement gives a name of the module its value."""
-    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-
-
 def _to_gpu(node: ast.Call, module: Module) -> bool:
     assert isinstance(node.func, ast.Attribute)
-    if node.func.attr == "to" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
-        name = node.args[0].id
-        values = [ast.unparse(e.value) for e in module.tree.body if isinstance(e, ast.Assign) and _sets(e, name)]
-        return bool(values) and bool(re.search(r"""^(torch\.)?device\(['"]cuda|^['"]cuda""", values[-1]))
     if node.func.attr == "cuda" and not ast.unparse(node.func.value).startswith("torch"):
         return True
-    text = " ".join(ast.unparse(each) for each in (*node.args, *(k.value for k in node.keywords)))
+    given = (*node.args, *(k.value for k in node.keywords))
+    text = " ".join(ast.unparse(meant(module, each)) for each in given)
     return node.func.attr == "to" and bool(re.search(r"""^['"]cuda|^torch\.device\(['"]cuda""", text))
 
 

@@ -82,6 +82,7 @@ def _cut(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _any_loss(event: Event) -> bool:
+    """Return whether a call computes a loss by its name, also one of those that take no logits."""
     made = event.called.made if event.called is not None else frozenset()
     of_class = bool(made) and all(name.startswith("torch.nn.") and name.endswith("Loss") for name in made)
     return of_class or (event.name.startswith("torch.nn.functional.") and event.last.endswith("_loss"))

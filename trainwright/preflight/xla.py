@@ -81,7 +81,7 @@ BACKEND = Rule(
 NO_XLA = Rule(
     code="TW500",
     severity="error",
-    title="the job's instances have Trainium, and the script trains on their CPU",
+    title="a script for Trainium or torch_xla asks for CUDA alone, so it trains on the CPU",
     source="AWS Neuron's guide of PyTorch training (torch-neuronx): tensors reach NeuronCores as an XLA device; "
     "torch.cuda.is_available() is false there",
     remedy="device = xm.xla_device(), with torch_xla; or instances with NVIDIA GPUs.",
@@ -119,16 +119,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a script that asks for CUDA alone and trains where there is none: on Trainium, or beside torch_xla."""
+    """Report a script whose only choice is CUDA or the CPU, in a job on Trainium or though it imports torch_xla."""
     trainium = code.job is not None and str(code.job.instance_type).startswith("ml.trn")
     if not (trainium or code.torch_xla) or not code.backwards or code.managed or code.incomplete:
         return
-    if (
-        code.imports("torch_neuronx", "neuronx_distributed", "optimum", "accelerate", "torch_xla.distributed")
-        is not None
-    ):
+    if code.imports("torch_neuronx", "torch_xla.distributed", *_REGISTER) is not None:
         return
-    if code.mentions("xla_device", "xla_real_devices", "MpDeviceLoader") or code.says("^xla|^privateuse|^neuron"):
+    named = code.mentions("xla_device", "xla_real_devices", "MpDeviceLoader") or any(code.called("torch_xla.device"))
+    if named or code.says("^xla|^privateuse|^neuron"):
         return
     for event in code.ran("is_available", live=True):
         if event.name == "torch.cuda.is_available":
@@ -179,24 +177,21 @@ def optimizer_steps(code: ScriptFacts) -> list[Call]:
 
 def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     steps = [c for c in optimizer_steps(code) if enclosing_loop(c.module, c.node) is not None or code.steps]
-    marked = code.mentions(*BARRIERS) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
+    synced = any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
+    marked = synced or code.mentions(*BARRIERS)
     if steps and not marked and not code.managed:
         yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
-    yield from _no_barrier(code)
     loaders = code.mentions("MpDeviceLoader", "ParallelLoader")
     if not loaders and not code.managed and not code.incomplete:
         yield from _some_steps(code)
+        if not synced and not code.mentions("mark_step", "use_spmd"):
+            yield from _no_barrier(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
 
 
 def _no_barrier(code: ScriptFacts) -> Iterator[Finding]:
     """Report xm.optimizer_step over a plain loader: it marks a step with barrier=True alone."""
-    others = ("mark_step", "MpDeviceLoader", "ParallelLoader", "use_spmd")
-    if code.mentions(*others) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile")):
-        return
-    if code.managed or code.incomplete:
-        return
     for event in code.ran("optimizer_step", live=True):
         barrier = event.arg("barrier", 1)
         if event.loops and not event.opened and (barrier is None or barrier.single() is False):

@@ -300,8 +300,8 @@ class Job(Record):
     @property
     def host_has_its_own_files(self) -> bool:
         """Whether every input channel is divided among the hosts (``ShardedByS3Key``)."""
-        given = [dict(each) if isinstance(each, dict) else {} for each in self.inputs.values()]
-        return bool(given) and all(each.get("distribution") == "ShardedByS3Key" for each in given)
+        divided = [isinstance(c, dict) and c.get("distribution") == "ShardedByS3Key" for c in self.inputs.values()]
+        return bool(divided) and all(divided)
 
     @property
     def model_parallel(self) -> bool:

@@ -198,6 +198,19 @@ WAYS = {
         XLA + LOOP.format(ANY, "", LOSS, "model"),
         XLA + LOOP.format(f"{ANY[:-1]}) if cuda else xm.xla_device()", "", LOSS, "model"),
     ),
+    "a seed of CUDA beside the device of torch_xla": (
+        ("TW500", TRAINIUM),
+        XLA + LOOP.format("'cpu'", "if torch.cuda.is_available():\n    torch.cuda.manual_seed(1)", LOSS, "model"),
+        "import torch_xla\n"
+        + LOOP.format(
+            "torch_xla.device()", "if torch.cuda.is_available():\n    torch.cuda.manual_seed(1)", LOSS, "model"
+        ),
+    ),
+    "a share that is a quotient": (
+        ("TW175", TWO),
+        DIVIDED.format(", num_replicas=8, rank=int(os.environ['LOCAL_RANK']) // 8"),
+        DIVIDED.format(", num_replicas=dist.get_world_size(), rank=dist.get_rank()"),
+    ),
     "a stream that workers repeat": (
         ("TW501", ONE),
         LOOP.format(CUDA, STREAM.format("pass"), LOSS, "model"),
