@@ -236,8 +236,9 @@ def _of_count(event: Event) -> bool:
     """Return whether the rank is ``rank % half`` of ``half`` shares: several processes read one share on purpose."""
     given = {k.arg: k.value for k in event.node.keywords}
     rank, count = given.get("rank"), given.get("num_replicas")
-    parts = isinstance(rank, ast.BinOp) and isinstance(rank.op, ast.Mod) and count is not None
-    return parts and ast.unparse(rank.right) == ast.unparse(count)
+    if not isinstance(rank, ast.BinOp) or not isinstance(rank.op, ast.Mod) or count is None:
+        return False
+    return ast.unparse(rank.right) == ast.unparse(count)
 
 
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
