@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_loop
+from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop
 
 PAST = Rule(
     code="TW434",
@@ -43,7 +43,14 @@ INVERTED = Rule(
     "synchronised in the first forward-backward pass after it",
     remedy="with nullcontext() if step_now else model.no_sync():",
 )
-RULES = (PAST, NO_SYNC, SUMMED, INVERTED)
+MEANS = Rule(
+    code="TW505",
+    severity="warning",
+    title="means of the processes' shares are summed, and nothing divides by the number of processes",
+    source="PyTorch's documentation of torch.distributed.ReduceOp: SUM adds, AVG averages",
+    remedy="Sum the numerator and the denominator, then divide; or divide the sum by dist.get_world_size().",
+)
+RULES = (PAST, NO_SYNC, SUMMED, INVERTED, MEANS)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
@@ -54,6 +61,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _inner_forward(code)
     yield from _first_of_several(code)
     yield from _summed(code)
+    yield from _means(code)
     yield from _backward_alone(code)
     yield from _inverted(code)
 
@@ -98,7 +106,7 @@ def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
 
 def _summed(code: ScriptFacts) -> Iterator[Finding]:
     """Report gradients that are reduced by hand where nothing in the script divides by the number of processes."""
-    if code.mentions("AVG", "div_", "mul_", "div", "mul", "average", "pre_divide", "gradient_predivide_factor"):
+    if code.mentions(*_AVERAGES):
         return
     for event in code.ran("all_reduce", live=True):
         given = event.arg("tensor", 0)
@@ -112,6 +120,34 @@ def _summed(code: ScriptFacts) -> Iterator[Finding]:
         return
 
 
+def _means(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a mean over the process's own share that is added to those of the others, and not divided again."""
+    if code.mentions(*_AVERAGES):
+        return
+    others = {enclosing_function(call.module, call.node) for call in code.called("all_reduce", "reduce")}
+    for event in code.ran("all_reduce", "reduce", live=True):
+        given, operation = event.arg("tensor", 0), event.arg("op", 1 if event.last == "all_reduce" else 2)
+        summed = operation is None or operation.name.endswith(".SUM")
+        own = given is not None and "mean-of-own" in given.tags
+        if not event.name.startswith("torch.distributed.") or not own or not summed or "group" in event.keywords:
+            continue
+        here = {None, *(each.node for each in event.stack)}
+        divided = ((module, node) for module in code.modules for node in module.nodes if _by_count(node, ast.Div))
+        # What another function of the script reduces, it divides for itself.
+        if all(enclosing_function(module, node) in others - here for module, node in divided):
+            yield at(MEANS, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
+            return
+
+
+def _by_count(node: ast.AST, *operations: type[ast.operator]) -> bool:
+    """Return whether one of these operations, such as a division, may be by the number of processes."""
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, operations):
+        return False
+    return bool(_COUNT.search(ast.unparse(node.right if isinstance(node, ast.BinOp) else node.value)))
+
+
+# What averages without a division that can be read.
+_AVERAGES = ("AVG", "div_", "mul_", "div", "mul", "average", "pre_divide", "gradient_predivide_factor")
 _COUNT = re.compile(r"world|size|replicas|procs|num_?(gpus|proc)|workers|ranks|hosts", re.I)
 _STATISTIC = re.compile(
     r"acc\b|accuracy|total|correct|count|test|val|print|loader|dataset|steps|hosts|\.item\(\)", re.I
@@ -120,10 +156,9 @@ _STATISTIC = re.compile(
 
 def _divides(node: ast.AST) -> bool:
     """Return whether a division, or a product, may be by the number of processes, and not for a statistic."""
-    if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div | ast.Mult):
+    if not isinstance(node, ast.BinOp | ast.AugAssign) or not _by_count(node, ast.Div, ast.Mult):
         return False
-    left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
-    return bool(_COUNT.search(ast.unparse(right))) and not _STATISTIC.search(ast.unparse(left))
+    return not _STATISTIC.search(ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target))
 
 
 def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:

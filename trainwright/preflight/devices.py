@@ -37,7 +37,14 @@ APART = Rule(
     source='PyTorch, aten: "Expected all tensors to be on the same device, but found at least two devices"',
     remedy="torch.zeros(…, device=output.device), or target.to(device), before the loss.",
 )
-RULES = (APART, NO_DEVICE, GLOBAL_RANK)
+HIDDEN = Rule(
+    code="TW506",
+    severity="error",
+    title="the process sees one GPU, which is number 0 to it, and asks for another",
+    source="CUDA C++ Programming Guide, environment variables: the devices of CUDA_VISIBLE_DEVICES are numbered anew",
+    remedy='Remove os.environ["CUDA_VISIBLE_DEVICES"] = …, or use cuda:0.',
+)
+RULES = (APART, NO_DEVICE, GLOBAL_RANK, HIDDEN)
 OWN = frozenset({"local_rank", "own-device", "xla-device"})
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel")
 _DECIDES = ("set_device", *_WRAPS)
@@ -124,6 +131,10 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
         return
     yield from _visible(code)
+    if (seen := _sees_its_own(code)) is not None and (hidden := _hidden(seen, chosen)) is not None:
+        what = f"`{_text(hidden)}`, after `{ast.unparse(seen)[:60]}` in line {seen.lineno}"
+        yield at(HIDDEN, (hidden.module, hidden.node), what)
+        return
     chooses = ("set_device", "set_device_index", "device_index", "init_device_mesh")
     if not any(code.ran(*chooses)) and not code.says("^CUDA_VISIBLE_DEVICES$"):
         for event, value in chosen:
@@ -140,7 +151,7 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         what = f"`{_text(event)}`: DistributedDataParallel takes one GPU per process"
         yield at(NO_DEVICE, (event.module, event.node), what)
         return
-    fixed = [] if _sees_its_own(code) else [(e, v) for e, v in chosen if _fixed(v)]
+    fixed = [] if _sees_its_own(code) is not None else [(e, v) for e, v in chosen if _fixed(v)]
     if selected and not fixed:
         only = all(e.last in _WRAPS for e, v in chosen if v.tags & OWN or _unclear(v))
         yield from _default(code) if only and any(v.tags & OWN for _, v in chosen) else _late(code)
@@ -182,15 +193,29 @@ def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _sees_its_own(code: ScriptFacts) -> bool:
-    """Return whether the script shows each process one GPU, which is number 0 to it."""
-    return any(
-        isinstance(node, ast.Assign)
-        and not isinstance(node.value, ast.Constant)
-        and "'CUDA_VISIBLE_DEVICES'" in ast.unparse(node.targets[0])
-        for module in code.modules
-        for node in module.nodes
+def _sees_its_own(code: ScriptFacts) -> ast.Assign | None:
+    """Return the assignment with which the script shows each process one GPU, which is number 0 to it."""
+    return next(
+        (
+            node
+            for module in code.modules
+            for node in module.nodes
+            if isinstance(node, ast.Assign)
+            and not isinstance(node.value, ast.Constant)
+            and "'CUDA_VISIBLE_DEVICES'" in ast.unparse(node.targets[0])
+        ),
+        None,
     )
+
+
+_OWN_NUMBER = re.compile(r"str\(\w*local_?rank\w*\)|os\.environ\['LOCAL_RANK'\]|f'\{\w*local_?rank\w*\}'", re.I)
+
+
+def _hidden(seen: ast.Assign, chosen: list[tuple[Event, Value]]) -> Event | None:
+    """Return a call for the GPU with the number of the local rank, where the process sees that GPU alone."""
+    if not _OWN_NUMBER.fullmatch(ast.unparse(seen.value)):
+        return None
+    return next((e for e, v in chosen if "local_rank" in v.tags and not e.detached and not e.guards), None)
 
 
 def _visible(code: ScriptFacts) -> Iterator[Finding]:

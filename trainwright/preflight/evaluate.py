@@ -259,6 +259,8 @@ class Evaluator(Calls):
             flows |= (left.tags | right.tags) & {"cpu-tensor"}
         if isinstance(node.op, ast.Div | ast.FloorDiv):
             flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
+            size = right.tags | (right.of.tags if "length" in right.tags and right.of is not None else NONE)
+            flows |= {"mean-of-own"} if "own" in left.tags and "own" in size else set()
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):

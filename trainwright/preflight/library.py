@@ -315,7 +315,8 @@ def _first(calls: Calls, event: Event) -> Value:
 
 def _range(calls: Calls, event: Event) -> Value:
     spawned = any({"world", "gpus"} & arg.tags for arg in event.args)
-    return Value(attrs={"element": unknown(*(("each-rank",) if spawned else ("index",)))})
+    shared = {"sharded", "own"} if len(event.args) > 2 and event.args[0].tags & IDENTITY else ()
+    return Value(tags=frozenset(shared), attrs={"element": unknown("each-rank" if spawned else "index")})
 
 
 def _partial(calls: Calls, event: Event) -> Value:

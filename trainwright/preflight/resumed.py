@@ -13,12 +13,12 @@ from trainwright.preflight.paths import roots
 from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import WRAPPERS, Value
 
 BARE_NAMES = Rule(
     code="TW497",
     severity="error",
-    title="a wrapper loads a checkpoint with the names of the model in it",
+    title="a model loads a checkpoint whose names are those of its wrapper, or the other way round",
     source="PyTorch, torch/nn/modules/module.py, load_state_dict: Missing key(s) in state_dict; the names of "
     "DistributedDataParallel begin with `module.`",
     remedy="model.module.load_state_dict(…), as model.module.state_dict() was saved.",
@@ -174,29 +174,48 @@ def _is_wrapper(value: Value) -> bool:
 
 
 def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a wrapper that gets the names of the model in it, from the script's own checkpoint."""
+    """Report a state dict of the script's own whose names are not those of the model that gets it.
+
+    A wrapper's names begin with ``module.``, those of the model in it do not.
+    """
     if not code.several or code.says(_STRIPS) or code.mentions("consume_prefix_in_state_dict_if_present"):
         return
     for event in code.ran("load_state_dict", live=True):
-        base, given = event.receiver, event.node.args[0] if event.node.args else None
-        if (
-            not isinstance(given, ast.Subscript)
-            or not isinstance(given.slice, ast.Constant)
-            or len(event.node.args) > 1
-        ):
+        base, kept = event.receiver, list(_kept(code, event)) if event.node.args else []
+        owners = [state.of if state is not None and "state" in state.tags else None for state in kept]
+        if base is None or not owners or "optimizer" in base.tags:
             continue
-        if base is None or event.keywords or not _is_wrapper(base):
-            continue
-        kept = [
-            e.args[0].attrs.get(str(given.slice.value))
-            for e in code.ran("save", live=True)
-            if e.name == "torch.save" and e.args and e.args[0].attrs
-        ]
-        bare = [v is not None and "state" in v.tags and v.of is not None and "ddp" not in v.of.tags for v in kept]
-        if kept and all(bare):
-            text = f"`{ast.unparse(event.node)[:60]}`: the names were saved without `module.`"
-            yield at(BARE_NAMES, (event.module, event.node), text)
+        text = f"`{ast.unparse(event.node)[:60]}`: the names were saved"
+        if _is_wrapper(base) and all(owner is not None and "ddp" not in owner.tags for owner in owners):
+            if not event.keywords and len(event.node.args) == 1:
+                yield at(BARE_NAMES, (event.module, event.node), f"{text} without `module.`")
+                return
+        elif _is_bare(base) and all(owner is not None and _is_wrapper(owner) for owner in owners):
+            strict = event.arg("strict", 1)
+            lost = ", and strict=False leaves all of them out" if strict is not None and strict.may_be(False) else ""
+            remedy = "Save model.module.state_dict(), whose names are those of the model."
+            yield at(BARE_NAMES, (event.module, event.node), f"{text} with `module.`{lost}", remedy=remedy)
             return
+
+
+def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
+    """Yield what the script saved as the part of a checkpoint, or as the file, that a model gets."""
+    given, saves = load.node.args[0], [e for e in code.ran("save", live=True) if e.name == "torch.save" and e.args]
+    if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Constant):
+        for save in saves:
+            if save.args[0].attrs:
+                yield save.args[0].attrs.get(str(given.slice.value))
+        return
+    read = next((e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result is load.args[0]), None)
+    path = ast.unparse(read.node.args[0]) if read is not None and read.node.args else ""
+    yield from (s.args[0] for s in saves if len(s.node.args) > 1 and ast.unparse(s.node.args[1]) == path)
+
+
+def _is_bare(value: Value) -> bool:
+    """Return whether a value is certainly a model of the script's own, or of torchvision, in no wrapper."""
+    own = value.code is not None and value.instance
+    made = len(value.made) == 1 and next(iter(value.made)).startswith(("torchvision.models.", "torch.nn."))
+    return "model" in value.tags and not value.tags & WRAPPERS and (own or made)
 
 
 def _loads(code: ScriptFacts) -> bool:

@@ -4,8 +4,8 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others; ``of-root`` was reduced or gathered to one process, and is unfinished in the others;
-``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
+those of the others (``mean-of-own``: and divided by the size of the share); ``of-root`` was reduced or gathered to one
+process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
 ``detached`` has no graph for backward.
 """
 
@@ -38,6 +38,7 @@ FLOWS: Marks = frozenset(
         "partial",
         "state",
         "own",
+        "mean-of-own",
         "of-root",
     }
 )

@@ -1,0 +1,90 @@
+"""What each process knows of its own share, GPU or wrapper alone, and beside it the right way that is nearest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import DDP, LOOP, P4D, TORCHRUN, codes
+
+TWO: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+SHARE = (
+    DDP
+    + "rank, world = dist.get_rank(), dist.get_world_size()\nvalid = torch.load('v.pt')\n"
+    + "held = DataLoader(torch.utils.data.Subset(valid, range(rank, len(valid), world)), batch_size=8)\n"
+)
+COUNTED = (
+    "hits, seen = torch.zeros(1, device='cuda'), 0\nfor x, y in held:\n"
+    "    hits += (model(x.cuda()).argmax(1) == y.cuda()).sum()\n    seen += y.size(0)\n"
+)
+REDUCED = SHARE + COUNTED + "{}\ndist.all_reduce(mean)\nprint(mean{})\n"
+STOPPED = (
+    SHARE
+    + "def held_out(net, batches):\n    total, seen = torch.zeros((), device='cuda'), 0\n    for x, y in batches:\n"
+    "        total += loss_of(net(x.cuda()), y.cuda())\n        seen += 1\n    {}return (total / seen).item()\n"
+    "best, stale = float('inf'), 0\nfor epoch in range(9):\n"
+    + LOOP.replace("\n", "\n    ")
+    + "\n    value = held_out(model.module, held)\n    if value < best:\n        best, stale = value, 0\n    else:\n"
+    "        stale += 1\n    if stale > 3:\n        break\n"
+)
+VISIBLE = (
+    "import os\n{}import torch\nimport torch.distributed as dist\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP\nlocal_rank = int(os.environ['LOCAL_RANK'])\n"
+    "torch.cuda.set_device({})\ndist.init_process_group('nccl')\nmodel = DDP(torch.nn.Linear(2, 2).cuda())\n" + LOOP
+)
+ONE_GPU = "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['LOCAL_RANK']\n"
+NET = (
+    "import os\nimport torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import "
+    "DistributedDataParallel as DDP\nclass Net(torch.nn.Module):\n    pass\ndist.init_process_group('nccl')\n"
+    "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\nmodel = DDP(Net().cuda())\n"
+    + LOOP
+    + "{}\nnet = Net()\nnet.load_state_dict({})\n"
+)
+NAMED = "torch.save({{'model': {}.state_dict()}}, 'c.pt')"
+WHOLE = "torch.save({}.state_dict(), 'c.pt')"
+
+WAYS: dict[str, tuple[str, str, str]] = {
+    "means of shares that are summed": (
+        "TW505",
+        REDUCED.format("mean = hits / seen", ""),
+        REDUCED.format("mean = hits / seen", " / world"),
+    ),
+    "sums over the number of all samples": (
+        "TW505",
+        REDUCED.format("mean = hits / len(held.dataset)", ""),
+        REDUCED.format("mean = hits / len(valid)", ""),
+    ),
+    "the end of training by one's own share": (
+        "TW401",
+        STOPPED.format(""),
+        STOPPED.format("dist.all_reduce(total)\n    "),
+    ),
+    "the only GPU by its old number": (
+        "TW506",
+        VISIBLE.format(ONE_GPU, "local_rank"),
+        VISIBLE.format(ONE_GPU, "0"),
+    ),
+    "a GPU by its number where all are seen": (
+        "TW506",
+        VISIBLE.format(ONE_GPU, "local_rank"),
+        VISIBLE.format("os.environ['CUDA_VISIBLE_DEVICES'] = ','.join(map(str, range(8)))\n", "local_rank"),
+    ),
+    "names of the wrapper for a model": (
+        "TW497",
+        NET.format(NAMED.format("model"), "torch.load('c.pt')['model'], strict=False"),
+        NET.format(NAMED.format("model.module"), "torch.load('c.pt')['model'], strict=False"),
+    ),
+    "a file with names of the wrapper for a model": (
+        "TW497",
+        NET.format(WHOLE.format("model"), "torch.load('c.pt')"),
+        NET.format(WHOLE.format("model.module"), "torch.load('c.pt')"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_the_mistake_is_reported_and_the_right_way_is_not(name):
+    code, wrong, right = WAYS[name]
+    assert code in codes(wrong, TWO)
+    assert code not in codes(right, TWO)
