@@ -119,6 +119,14 @@ def warm(values: Values) -> tuple[str, bool]:
     return f"{plan + render:.1f} ms ({plan:g} + {render:g})", plan + render <= 2
 
 
+def efa(values: Values) -> tuple[str, None]:
+    """What NCCL's plugin adds to the image and to the seconds of a build of every step: nothing is asked of it."""
+    ours, other = values["with"], values["without"]
+    more = ours["unpacked"] - other["unpacked"], ours["compressed"] - other["compressed"]
+    text = f"{size(more[0])} / {size(more[1])} more; {ours['seconds'] / other['seconds']:.2f} of its seconds"
+    return f"{text} ({ours['seconds']:g} s, {other['seconds']:g} s)", None
+
+
 SIZES, LAYERS = ("sizes", "sizes.py"), ("layers", "layers.py --write")
 GOALS = (
     Goal("`cu124`: size, unpacked / compressed", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, "pytorch:cu124"),
@@ -129,6 +137,7 @@ GOALS = (
         *SIZES,
         "pytorch",
     ),
+    Goal("the same beside one without aws-ofi-nccl: size, seconds of a build", "", efa, "efa", "efa.py"),
     Goal("`cpu`: size, unpacked", "≤ 0.9 GB", weight(0.9), *SIZES, "pytorch:cpu"),
     Goal("from a bare machine to a proven `cu124`", "≤ 100 s", at_most(100, "seconds", "s"), "bare", "bare.py"),
     Goal("cold build", "≤ 0.35 of the linear recipe's", times(0.35), "cold", "build_cpu.py --cold"),

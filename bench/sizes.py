@@ -20,8 +20,8 @@ from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
 
-# The second: what a request for the framework alone takes; the third: the same without EFA for NCCL.
-LINES = ("pytorch:cu124", "pytorch", "pytorch --without aws-ofi-nccl", "pytorch:cpu")
+# The second: what a request for the framework alone takes; bench/efa.py weighs it without EFA for NCCL.
+LINES = ("pytorch:cu124", "pytorch", "pytorch:cpu")
 _CHUNK = 1 << 20
 
 

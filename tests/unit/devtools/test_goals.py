@@ -79,8 +79,16 @@ def cells(row: str) -> list[str]:
 
 def test_what_was_never_measured_says_so(folder):
     found = [cells(row) for row in goals.rows()]
-    assert len(found) == len(goals.GOALS) == 14
+    assert len(found) == len(goals.GOALS) == 15
     assert {tuple(row[2:5]) for row in found} == {("not measured", "", "")}
+
+
+def test_what_the_plugin_for_efa_adds_is_shown_and_not_judged(folder):
+    sizes = {"with": (4_712_502_358, 2_809_876_981, 457.5), "without": (4_709_761_295, 2_808_667_762, 489.1)}
+    names = ("unpacked", "compressed", "seconds")
+    measured.keep("efa", {name: dict(zip(names, each, strict=True)) for name, each in sizes.items()})
+    (row,) = [cells(row) for row in goals.rows() if "without aws-ofi-nccl" in row]
+    assert row[2:4] == ["2.7 MB / 1.2 MB more; 0.94 of its seconds (457.5 s, 489.1 s)", ""]
 
 
 def test_a_row_says_when_and_on_what_it_was_measured(folder):
