@@ -39,7 +39,15 @@ FOLDER_NAME = Rule(
     source="Python's documentation of open: IsADirectoryError; SageMaker's container contract on SM_MODEL_DIR",
     remedy='os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")',
 )
-RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME)
+SHARE_SHOWN = Rule(
+    code="TW507",
+    severity="warning",
+    title="the first process reports a metric of its own share of the validation data as that of all",
+    source="PyTorch's ImageNet example, validate: with a DistributedSampler, the meters are summed over the processes "
+    "(all_reduce) before they are shown",
+    remedy="dist.all_reduce over the sums and the number of samples before the division.",
+)
+RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME, SHARE_SHOWN)
 _SEND_FIRST_WEIGHTS = ("torch.", "smdistributed.dataparallel.")
 _NORMALIZED = r"batch_?norm|resnet|resnext|densenet|mobilenet|efficientnet|regnet|inception|googlenet|shufflenet"
 
@@ -71,6 +79,23 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(TWICE_SHARED, event, f"divides the share of line {given.line} again")
             break
     yield from _of_all(code)
+    yield from _shown(code)
+
+
+_JOINS = ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics", "gather_object")
+_SHOWS = ("print", "info", "warning", "log", "add_scalar", "write", "log_metrics", "log_metric")
+
+
+def _shown(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a metric of one share that the first process shows, where no process ever joins any."""
+    if any(code.ran(*_JOINS, "all_gather_into_tensor", "reduce_tensor", "synchronize_between_processes")):
+        return
+    for event in code.ran(*_SHOWS, live=True):
+        given = (*event.args, *event.keywords.values())
+        shares = [value for value in given if {"own", "measured"} <= value.tags]
+        if event.under("one") and shares:
+            yield _at(SHARE_SHOWN, event, "of a share, which no collective has joined with those of the others")
+            return
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
@@ -161,7 +186,7 @@ def _normalized(model: Value) -> bool:
 
 
 def _of_all(code: ScriptFacts) -> Iterator[Finding]:
-    if any(code.ran("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics")):
+    if any(code.ran(*_JOINS)):
         return  # one of them may have joined the sums before, also under a condition
     for module, node in code.fractions:
         yield at(OF_ALL, (module, node), f"`{ast.unparse(node)[:60]}`")

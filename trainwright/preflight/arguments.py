@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, reachable
 from trainwright.sagemaker.toolkit import TOOLKIT
@@ -209,6 +211,32 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
         severity: Severity | None = "error" if in_job is not None else None
         what = "type=str" if textual else "no type"
         yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
+    elif isinstance(default.value, str) and _NUMBER.fullmatch(default.value):
+        used = _as_number(code, argument)
+        if used is not None and not _converted(code, argument):
+            what = f"the default {default.value!r}, a text, which `{ast.unparse(used.node)[:50]}` takes as a number"
+            yield at(UNTYPED, call, f"{shown} has {what}", severity="error")
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.I)
+# What is a number in the calls of PyTorch.
+_NUMBERS = ("lr", "weight_decay", "momentum", "eps", "batch_size", "num_workers", "step_size", "gamma", "T_max")
+
+
+def _as_number(code: ScriptFacts, argument: Argument) -> Event | None:
+    """Return a call of PyTorch, or ``range``, that takes an argument as the number that it is not."""
+    names = {name.replace("-", "_") for name in argument.names}
+    attributes = (n for m in code.modules for n in m.nodes if isinstance(n, ast.Attribute) and n.attr in names)
+    if any(isinstance(each.ctx, ast.Store) for each in attributes):
+        return None  # `args.lr = float(args.lr)`
+    for event in code.events:
+        if event.detached or not (event.name == "range" or event.name.startswith("torch.")):
+            continue
+        given = [k.value for k in event.node.keywords if k.arg in _NUMBERS]
+        given += event.node.args if event.name == "range" else []
+        if any(isinstance(each, ast.Attribute) and each.attr in names for each in given):
+            return event
+    return None
 
 
 def _decided_by_script(code: ScriptFacts, argument: Argument) -> bool:

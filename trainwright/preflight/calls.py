@@ -10,7 +10,7 @@ from trainwright.preflight import argparse_values, configurations, library, meth
 from trainwright.preflight.conditions import asks_for_result
 from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
-from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
+from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, covers, join, merge, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.reader import Module
@@ -70,6 +70,8 @@ class Calls:
         self.uncalled: list[tuple[Module, ast.expr]] = []
         # Layers that are put into a model: file, place, model, conditions, how many calls came before.
         self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
+        # What is asked of a wrapper, though only the model in it has it: file, place, conditions.
+        self.covered: list[tuple[Module, ast.Attribute, tuple[Guard, ...]]] = []
         # Names that only some processes have, by scope, with the value that they got there and the condition.
         self.unset: dict[tuple[int, str], tuple[Value, Guard]] = {}
         # Where other processes read such a name: file, place, condition.
@@ -91,8 +93,8 @@ class Calls:
         """Return what the calls made after the first ``start`` of them, with the parts of it."""
         return [value for e in self.events[start:] for value in (e.result, *(e.result.items or ()))]
 
-    def attribute(self, base: Value, name: str) -> Value:
-        """Return what is known of an attribute."""
+    def attribute(self, base: Value, name: str, node: ast.Attribute | None = None) -> Value:
+        """Return what is known of an attribute, which is read at a node."""
         if base.attrs is not None and name in base.attrs:
             return base.attrs[name]
         if base.code is not None:
@@ -124,6 +126,8 @@ class Calls:
                 return Value(tags=frozenset({known}), of=base)
         if name == "module" and "model" in base.tags and base.of is not None:
             return base.of
+        if node is not None and not self.detached and covers(base, name):
+            self.covered.append((self.module, node, self.guards))
         if name == "dataset" and "loader" in base.tags and base.of is not None:
             base.of.tags |= {"dataset"}
             return base.of
@@ -181,7 +185,7 @@ class Calls:
             # All processes have the same afterwards, in place or as the result.
             at_root = event.name in _TO_ONE
             for value in (*args, *keywords.values(), event.result):
-                value.tags = value.tags - {"own", "uneven", "of-root"} | ({"of-root"} if at_root else NONE)
+                value.tags = value.tags - {"own", "uneven", "of-root", "measured"} | ({"of-root"} if at_root else NONE)
                 in_place = event.last in ("broadcast_object_list", "broadcast")
                 returned = value is event.result and "broadcast" in event.last.lower()  # a helper of the script's
                 value.tags |= {"agreed"} if in_place or returned else set()

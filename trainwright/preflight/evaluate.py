@@ -85,7 +85,7 @@ class Evaluator(Calls):
         return constant(node.value)
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Value:
-        return self.attribute(self.value(node.value, scope), node.attr)
+        return self.attribute(self.value(node.value, scope), node.attr, node)
 
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         base = self.value(node.value, scope)
@@ -129,7 +129,7 @@ class Evaluator(Calls):
         base: Value | None = None
         if isinstance(node.func, ast.Attribute):
             base = self.value(node.func.value, scope)
-            called = self.attribute(base, node.func.attr)
+            called = self.attribute(base, node.func.attr, node.func)
         else:
             called = self.value(node.func, scope)
         args: list[Value] = []
@@ -260,7 +260,9 @@ class Evaluator(Calls):
         if isinstance(node.op, ast.Div | ast.FloorDiv):
             flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
             size = right.tags | (right.of.tags if "length" in right.tags and right.of is not None else NONE)
-            flows |= {"mean-of-own"} if "own" in left.tags and "own" in size else set()
+            if "own" in left.tags and "own" in size:
+                graphless = any("no_grad" in name or "inference_mode" in name for name in self.contexts)
+                flows |= {"mean-of-own", "measured"} if graphless else {"mean-of-own"}
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):

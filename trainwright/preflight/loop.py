@@ -270,9 +270,17 @@ def _around(outer: Event, inner: Event) -> bool:
 
 def _same(first: Event, second: Event) -> bool:
     """Return whether two calls are methods of the same object, as far as the text says."""
-    functions = (first.node.func, second.node.func)
-    owners = [ast.unparse(f.value) for f in functions if isinstance(f, ast.Attribute)]
-    return len(owners) == 2 and owners[0] == owners[1]
+    owners = [_owner(event) for event in (first, second)]
+    return owners[0] != "" and owners[0] == owners[1]
+
+
+def _owner(event: Event) -> str:
+    """Return the object of a method as text; of ``scaler.step(optimizer)``, the optimizer."""
+    scaled = event.receiver is not None and "scaler" in event.receiver.tags
+    func, given = event.node.func, event.node.args[:1]
+    if scaled and given:
+        return ast.unparse(given[0])
+    return ast.unparse(func.value) if isinstance(func, ast.Attribute) else ""
 
 
 def _defined(code: ScriptFacts) -> bool:

@@ -55,8 +55,8 @@ def joined_path(parts: list[Value]) -> Value:
     cuda = {"cuda"} if any(isinstance(c, str) and c.startswith("cuda") for c in begin.constants or ()) else set()
     prefix = {"prefix"} if begin.single() is not ... else set()
     flows = frozenset[str]().union(*(part.tags & FLOWS for part in parts))
-    flags = begin.tags & {"flag"}
-    return Value(tags=frozenset(tags) | identity | varied | cuda | prefix | flags | (flows & {"grad"}))
+    kept = (begin.tags & {"flag"}) | (flows & {"grad", "own", "measured"})
+    return Value(tags=frozenset(tags) | identity | varied | cuda | prefix | kept)
 
 
 def path_join(parts: list[Value]) -> Value:

@@ -55,7 +55,9 @@ def _unread(code: ScriptFacts) -> Iterator[Finding]:
         if e.name == "torch.save" and len(e.args) > 1 and "checkpoint" in roots(e.arg("f", 1), folder)
     ]
     never = [name for name in (_uncalled_loader(code, word) for word in ("resume", "load", "restore")) if name]
-    loads = [e for e in code.ran("load", live=True) if e.name == "torch.load"]
+    loads = [
+        e for e in code.ran("load", live=True) if e.name == "torch.load" and roots(e.arg("f", 0), folder) != {"channel"}
+    ]
     for save in kept:
         parts = save.args[0].attrs or {}
         if not loads:

@@ -324,7 +324,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     found = [s for s in written if s.event.last not in ("push_to_hub",)]
     writes = ("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
     own = {n.name for m in code.modules for n in m.nodes if isinstance(n, Function)}  # whose saves are followed
-    others = any(call.name not in own for call in code.called(*writes))
+    others = any(call.last not in own for call in code.called(*writes))
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
     output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]

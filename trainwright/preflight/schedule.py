@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.loop import NO_ZERO, each_nth
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_loop
+from trainwright.preflight.syntax import at, enclosing_function, enclosing_loop
 from trainwright.preflight.values import Value
 
 SCHEDULER_FIRST = Rule(
@@ -157,6 +158,8 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
     divided = False
     for module in code.modules:
         for node in module.nodes:
+            if isinstance(node, ast.BinOp | ast.AugAssign | ast.Assign) and _validates(module, node):
+                continue
             if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div | ast.Mult):
                 text = ast.unparse(node).lower()
                 # `len(loader) // accumulation * epochs` counts the steps.
@@ -164,7 +167,8 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             elif isinstance(node, ast.Assign) and "loss" in ast.unparse(node.targets[0]).lower():
                 inner = node.value
                 divided = divided or (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div | ast.Mult))
-    if divided or code.mentions("mul_", "div_", "reduction"):
+    reduces = any(call.given("reduction") is not None and not _validates(call.module, call.node) for call in code.calls)
+    if divided or reduces or code.mentions("mul_", "div_"):
         return
     for step in _steps(code):
         inside = [e for e in backwards if e.loops == step.loops and e.order < step.order]
@@ -173,6 +177,12 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
             yield _at(SUMMED, inside[-1], what)
             return
+
+
+def _validates(module: Module, node: ast.AST) -> bool:
+    """Return whether code is in a function that keeps no graph, so that it is no part of training."""
+    function = enclosing_function(module, node)
+    return function is not None and any(_NO_GRAPH.search(ast.unparse(each)) for each in function.decorator_list)
 
 
 def trained(code: ScriptFacts) -> list[Value]:

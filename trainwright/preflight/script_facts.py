@@ -180,6 +180,11 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.layers if self.events else []
 
     @property
+    def covered(self) -> list[tuple[Module, ast.Attribute, tuple[Guard, ...]]]:
+        """What is asked of a wrapper, though only the model in it has it: file, place, conditions."""
+        return self._interpreter.covered if self.events else []
+
+    @property
     def computed(self) -> list[tuple[Module, ast.expr, str]]:
         """Variables of the environment that are read by a computed name: file, place, name."""
         return self._interpreter.computed if self.events else []

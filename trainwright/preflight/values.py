@@ -4,8 +4,9 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others (``mean-of-own``: and divided by the size of the share); ``of-root`` was reduced or gathered to one
-process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main memory; ``as:softmax`` are probabilities;
+those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
+``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
+memory; ``as:softmax`` are probabilities;
 ``detached`` has no graph for backward.
 """
 
@@ -39,6 +40,7 @@ FLOWS: Marks = frozenset(
         "state",
         "own",
         "mean-of-own",
+        "measured",
         "of-root",
     }
 )
@@ -48,6 +50,17 @@ SQUASHED: Marks = frozenset({"as:softmax", "as:sigmoid"})
 WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
 # Wrappers that hide the methods of the model in them.
 _AROUND = ("ddp", "dp", "accelerate")
+# What DistributedDataParallel has itself (torch/nn/parallel/distributed.py), and every module.
+_OWN = frozenset(
+    [
+        *("module", "device", "device_type", "dim", "logger", "device_ids", "output_device", "process_group"),
+        *("reducer", "join", "no_sync", "training", "forward", "train", "eval", "to", "cpu", "cuda", "half", "float"),
+        *("double", "type", "bfloat16", "apply", "compile", "zero_grad", "add_module", "extra_repr", "share_memory"),
+        *("parameters", "buffers", "modules", "children", "state_dict", "load_state_dict", "requires_grad_"),
+        *("get_parameter", "get_buffer", "get_submodule", "get_extra_state", "set_submodule", "set_extra_state"),
+        "to_empty",
+    ]
+)
 MOST_CONSTANTS = 6
 # Of so many known items, each is followed.
 MOST_ITEMS = 4
@@ -200,6 +213,17 @@ class Value:
             self.instance,
             self.sources,
         )
+
+
+def covers(wrapper: Value, name: str) -> bool:
+    """Return whether a value is a model in DistributedDataParallel alone, and only the model itself has a name."""
+    model = wrapper.of
+    if model is None or not model.instance or model.code is None or wrapper.made == NONE or len(wrapper.made) > 1:
+        return False
+    if not wrapper.made_by("DistributedDataParallel") or "ddp" not in wrapper.tags or name in _OWN:
+        return False
+    own = name in (model.attrs or {}) or model.code.method(name) is not None
+    return own and not name.startswith(("_", "named_", "register_"))
 
 
 def within(value: Value | None, whole: Value, depth: int = 3) -> bool:

@@ -170,6 +170,12 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
             way = "accelerator.unwrap_model(model)" if prepared else "model.module"
             yield _at(ORDER, event, f"`{_text(event)}`: DistributedDataParallel has no {event.last}; use {way}")
             return
+    for module, node, around in code.covered:
+        guards = [ast.unparse(guard.node) for guard in around]
+        if not any(word in text for text in guards for word in _ASKS):
+            what = f"`{ast.unparse(node)[:60]}`: DistributedDataParallel has no {node.attr}; use model.module"
+            yield at(ORDER, (module, node), what)
+            return
     saved = [event.receiver for event in code.ran("save_pretrained", live=True)]
     for event in code.events:
         if not event.name.startswith("diffusers.") or not any(value is event.result for value in saved):

@@ -41,6 +41,20 @@ NET = (
     + LOOP
     + "{}\nnet = Net()\nnet.load_state_dict({})\n"
 )
+HEADED = NET.replace("    pass\n", "    def __init__(self):\n        self.head = torch.nn.Linear(2, 2)\n").format(
+    "{}", "torch.load(os.environ['SM_CHANNEL_TRAIN'] + '/n.pt')"
+)
+RATED = (
+    "import argparse, torch\np = argparse.ArgumentParser()\np.add_argument('--rate', default='1e-3'{})\n"
+    "args = p.parse_args()\n{}model = torch.nn.Linear(2, 2)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=args.rate)\n" + LOOP
+)
+SHOWN = (
+    SHARE
+    + "with torch.no_grad():\n    "
+    + COUNTED.replace("\n", "\n    ")
+    + "{}\nif rank == 0:\n    print(f'{{mean}}')\n"
+)
 NAMED = "torch.save({{'model': {}.state_dict()}}, 'c.pt')"
 WHOLE = "torch.save({}.state_dict(), 'c.pt')"
 
@@ -74,6 +88,18 @@ WAYS: dict[str, tuple[str, str, str]] = {
         "TW497",
         NET.format(NAMED.format("model"), "torch.load('c.pt')['model'], strict=False"),
         NET.format(NAMED.format("model.module"), "torch.load('c.pt')['model'], strict=False"),
+    ),
+    "a layer of the model in a wrapper": (
+        "TW148",
+        HEADED.format("print(model.head)"),
+        HEADED.format("print(model.module.head, model.training, model.device)"),
+    ),
+    "a text as the rate": ("TW195", RATED.format("", ""), RATED.format("", "args.rate = float(args.rate)\n")),
+    "a text with a type": ("TW195", RATED.format(", type=str", ""), RATED.format(", type=float", "")),
+    "the metric of a share, shown by one process": (
+        "TW507",
+        SHOWN.format("mean = hits / seen"),
+        SHOWN.format("dist.all_reduce(hits)\n    mean = hits / len(valid)"),
     ),
     "a file with names of the wrapper for a model": (
         "TW497",
