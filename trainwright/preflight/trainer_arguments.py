@@ -51,7 +51,15 @@ EVERY_PROCESS = Rule(
     "PyTorch's tutorial on TensorBoard: a writer for each run",
     remedy="if rank == 0: around it (for all processes, wandb.init(group=…), or a folder with the rank in its name).",
 )
-RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION)
+UNPADDED = Rule(
+    code="TW508",
+    severity="error",
+    title="texts of different lengths come to a Trainer that pads none",
+    source="transformers, trainer.py and data_collator.py: without a tokenizer (processing_class) the Trainer takes "
+    "default_data_collator, which makes tensors of the rows as they are",
+    remedy="data_collator=DataCollatorWithPadding(tokenizer), or processing_class=tokenizer.",
+)
+RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION, UNPADDED)
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
@@ -69,6 +77,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.imports("transformers", "trl") is None:
         return
     yield from _padding(code)
+    yield from _unpadded(code)
     arguments = [e for e in code.ran(*_ARGUMENTS) if e.name.startswith(("transformers", "trl"))]
     trainers = [e for e in code.ran(*_TRAINERS, live=True) if e.name.startswith(("transformers", "trl"))]
     for event in arguments:
@@ -137,6 +146,9 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
     compute = trainer.arg("compute_metrics")
     if best and isinstance(metric, str) and not trainer.opened:
         name = metric.removeprefix("eval_")
+        if name.endswith("loss") and _known(code, arguments, "greater_is_better") is True:
+            what = f"metric_for_best_model={metric!r} with greater_is_better=True: the worst checkpoint is the best one"
+            yield _at(ARGUMENTS, arguments, what, "warning")
         if compute is None and name != "loss":
             yield _at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
         elif compute is not None and compute.code is not None and name not in _OF_TRAINER:
@@ -240,6 +252,19 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
         pads += code.ran("DataCollatorWithPadding", "DataCollatorForLanguageModeling", live=True)
         if pads:
             yield _at(NO_PAD_TOKEN, pads[0], f"`{ast.unparse(pads[0].node)[:50]}` with the tokenizer of {text}")
+            return
+
+
+def _unpadded(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a Trainer that gets neither a collate function nor the tokenizer, which pads nothing itself."""
+    texts = [c for c in code.calls if re.search(r"tokenizer$|^tok$", c.name) and c.given("truncation") is not None]
+    if not texts or code.mentions_like(r"pad(?!_token)|group_texts|chunk|concat|pack|block_size"):
+        return
+    for event in code.ran("Trainer", "Seq2SeqTrainer", live=True):
+        given = event.keywords.keys() & {"data_collator", "tokenizer", "processing_class"}
+        if event.name.startswith("transformers.") and not (given or event.opened or len(event.args) > 2):
+            what = f"`{ast.unparse(texts[0].node)[:50]}` in line {texts[0].line}"
+            yield _at(UNPADDED, event, f"the rows are as long as the texts: {what} has no padding")
             return
 
 
