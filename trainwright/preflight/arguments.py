@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -211,16 +210,23 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
         severity: Severity | None = "error" if in_job is not None else None
         what = "type=str" if textual else "no type"
         yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
-    elif isinstance(default.value, str) and _NUMBER.fullmatch(default.value):
+    elif isinstance(default.value, str) and _is_number(default.value):
         used = _as_number(code, argument)
         if used is not None and not _converted(code, argument):
             what = f"the default {default.value!r}, a text, which `{ast.unparse(used.node)[:50]}` takes as a number"
             yield at(UNTYPED, call, f"{shown} has {what}", severity="error")
 
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.I)
 # What is a number in the calls of PyTorch.
 _NUMBERS = ("lr", "weight_decay", "momentum", "eps", "batch_size", "num_workers", "step_size", "gamma", "T_max")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _as_number(code: ScriptFacts, argument: Argument) -> Event | None:

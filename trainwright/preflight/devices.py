@@ -208,12 +208,12 @@ def _sees_its_own(code: ScriptFacts) -> ast.Assign | None:
     )
 
 
-_OWN_NUMBER = re.compile(r"str\(\w*local_?rank\w*\)|os\.environ\['LOCAL_RANK'\]|f'\{\w*local_?rank\w*\}'", re.I)
-
-
 def _hidden(seen: ast.Assign, chosen: list[tuple[Event, Value]]) -> Event | None:
     """Return a call for the GPU with the number of the local rank, where the process sees that GPU alone."""
-    if not _OWN_NUMBER.fullmatch(ast.unparse(seen.value)):
+    text = ast.unparse(seen.value)
+    inner = text.removeprefix("str(").removesuffix(")") if text.startswith("str(") else text[3:-2]  # f'{local_rank}'
+    named = inner.isidentifier() and "local_rank" in inner.lower()
+    if not (named or text == "os.environ['LOCAL_RANK']"):
         return None
     return next((e for e, v in chosen if "local_rank" in v.tags and not e.detached and not e.guards), None)
 
