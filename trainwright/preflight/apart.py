@@ -83,6 +83,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 _JOINS = ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics", "gather_object")
+_OF_FIRST = ("accelerate.Accelerator.print", "torch_xla.core.xla_model.master_print")
 _SHOWS = ("print", "info", "warning", "log", "add_scalar", "write", "log_metrics", "log_metric")
 
 
@@ -93,7 +94,7 @@ def _shown(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran(*_SHOWS, live=True):
         given = (*event.args, *event.keywords.values())
         shares = [value for value in given if {"own", "measured"} <= value.tags]
-        if event.under("one") and shares:
+        if shares and (event.under("one") or event.name in _OF_FIRST):
             yield _at(SHARE_SHOWN, event, "of a share, which no collective has joined with those of the others")
             return
 
@@ -215,7 +216,9 @@ def _left_in_memory(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _compares(event: Event) -> bool:
-    by_class = event.called is not None and any(re.search(r"torch\.nn\.\w+Loss$", m) for m in event.called.made)
+    # CTCLoss takes targets and lengths in main memory as well (PyTorch's documentation of it, the note on cuDNN).
+    made = event.called.made if event.called is not None else ()
+    by_class = any(name.startswith("torch.nn.") and name.endswith("Loss") and "CTC" not in name for name in made)
     return by_class or bool(
         re.match(r"torch\.nn\.functional\.(cross_entropy|nll_loss|mse_loss|l1_loss|binary_)", event.name)
     )

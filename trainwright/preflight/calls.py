@@ -208,7 +208,7 @@ class Calls:
             return self.call_code(forward, [Value(), *args], keywords, None) if forward is not None else Value()
         if "model" in called.tags:
             event.model = called
-            return Value(tags=library.output_tags(called, args))
+            return Value(tags=library.output_tags(called, args, keywords.values()))
         if called.instance and code is not None:
             inner = code.method("__call__")
             return self.call_code(inner, args, keywords, called) if inner is not None else Value()

@@ -115,7 +115,8 @@ def collective(event: Event) -> str:
         return "step of Horovod's optimizer"
     if event.name.startswith("script.") and "step-output" in event.result.tags:
         return f"{event.last}, a step of the model parallel library"
-    if event.last == "backward" and "wrapped-out" in receiver:
+    loss = event.args[0].tags if event.args and event.name.startswith("accelerate.") else receiver
+    if event.last == "backward" and "wrapped-out" in loss:
         return "backward of a model whose gradients are reduced in it"
     if "fsdp-out" in event.result.tags:
         return f"{ast.unparse(event.node.func)}(…), which gathers the weights that FSDP shards,"

@@ -15,7 +15,7 @@ from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MP
 from trainwright.preflight.events import Event
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, qualified
+from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, meant, qualified
 from trainwright.preflight.values import Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TOOLKIT
 
@@ -140,6 +140,8 @@ def _json(event: Event, value: Value) -> bool:
 
 
 def _is_environ(module: Module, node: ast.expr) -> bool:
+    if isinstance(node, ast.Name) and "env" in node.id.lower():  # `env = os.environ`
+        node = meant(module, node)
     return qualified(module, node) == "os.environ"
 
 
@@ -290,7 +292,9 @@ def _calls(code: ScriptFacts, call: Call) -> Iterator[Finding]:
         wrong_ones = [wrong for value in pairs if (wrong := not_a_string(value))]
         if wrong_ones:
             yield at(NUMBER, call, f"os.environ.update with {wrong_ones[0]}")
-    if call.name in ("os.environ.get", "os.getenv"):
+    func = call.node.func
+    gets = isinstance(func, ast.Attribute) and func.attr == "get" and _is_environ(call.module, func.value)
+    if gets or call.name == "os.getenv":
         name = call.constant("key", 0)
         if isinstance(name, str):
             yield from _read(code, call.module, call.node, name, required=False)

@@ -17,6 +17,7 @@ from trainwright.preflight.paths import joined_path, path_join
 from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
+    MEANS,
     MOST_ITEMS,
     NONE,
     Scope,
@@ -24,6 +25,7 @@ from trainwright.preflight.values import (
     chosen,
     constant,
     for_one,
+    mean_of_own,
     merge,
     unknown,
 )
@@ -254,15 +256,13 @@ class Evaluator(Calls):
             identity = frozenset({"local_rank"})
         elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
             identity = frozenset({"host_rank"})
-        flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss", "uneven"})
+        kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # added or weighted, they are none
+        flows = (left.tags | right.tags) & (kept | {"world", "gpus", "loss", "uneven"})
         if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
             flows |= (left.tags | right.tags) & {"cpu-tensor"}
         if isinstance(node.op, ast.Div | ast.FloorDiv):
             flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
-            size = right.tags | (right.of.tags if "length" in right.tags and right.of is not None else NONE)
-            if "own" in left.tags and "own" in size:
-                graphless = any("no_grad" in name or "inference_mode" in name for name in self.contexts)
-                flows |= {"mean-of-own", "measured"} if graphless else {"mean-of-own"}
+            flows |= mean_of_own(self.contexts) if "own" in left.tags and "own" in right.tags | counted else set()
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):

@@ -34,7 +34,15 @@ FIRST_WEIGHTS = Rule(
     remedy="torch.manual_seed(seed), alike in all processes, or the same checkpoint in all of them, before the model "
     "is made; or sync_module_states=True.",
 )
-RULES = (POLICY, FIRST_WEIGHTS)
+ONE_UNIT = Rule(
+    code="TW509",
+    severity="note",
+    title="the whole model is one unit of FSDP, so all of its parameters are gathered at once",
+    source="PyTorch's tutorial, getting started with FSDP: without auto_wrap_policy the model is one FSDP unit, and "
+    "memory and communication are those of all layers at a time",
+    remedy="auto_wrap_policy=functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})",
+)
+RULES = (POLICY, FIRST_WEIGHTS, ONE_UNIT)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -44,6 +52,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     wraps = [e for e in code.wrapped_events if FSDP.search(e.name) and not e.detached and not _script(e)]
     whole = [e for e in wraps if e.last != "fully_shard"]
     yield from _policies(whole)
+    yield from _one_unit(code, wraps)
     yield from _frozen(code, whole)
     yield from _begun(code, wraps)
     yield from _saved(code)
@@ -75,6 +84,22 @@ def _policies(wraps: list[Event]) -> Iterator[Finding]:
         if layers is not None and layers.items is None and (_is_class(layers)):
             yield _at(POLICY, event, "transformer_layer_cls is a class, not a set of classes")
             return
+
+
+def _one_unit(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    """Report a model that is wrapped once, as a whole."""
+    by_hand = code.smp or code.managed or any(code.called("enable_wrap", "wrap"))
+    if len(wraps) != 1 or by_hand or code.mentions("NO_SHARD"):
+        return
+    event = wraps[0]
+    policy = event.arg("auto_wrap_policy", 3)
+    alone = event.last != "fully_shard" and not event.loops and not event.opened and "__init__" not in _names(event)
+    if alone and (policy is None or policy.single() is None):
+        yield _at(ONE_UNIT, event, "has no auto_wrap_policy")
+
+
+def _names(event: Event) -> list[str]:
+    return [each.name for each in event.stack if each.owner is not None and "Module" in str(each.owner.bases)]
 
 
 def _is_class(value: Value) -> bool:

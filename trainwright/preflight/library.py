@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from trainwright.preflight import argparse_values, computed, configurations, mappings
@@ -76,16 +76,16 @@ def _on_cpu(event: Event) -> bool:
     return (given is None and "**" not in event.keywords) or (given is not None and given.single() == "cpu")
 
 
-def output_tags(model: Value, args: list[Value]) -> Marks:
-    """Return the facts of a model's output."""
+def output_tags(model: Value, args: list[Value], named: Iterable[Value] = ()) -> Marks:
+    """Return the facts of a model's output, by its arguments and those that are named: ``model(**batch)``."""
     given = frozenset[str]().union(*(arg.tags & FLOWS for arg in args))
     wrapped = model.tags & WRAPPERS - {"dp"}  # DataParallel works in one process
-    if "out" in given:
-        # A loss, or the next part of the model.
+    if "out" in given:  # a loss, or the next part of the model
         return given | {"wrapped-out"} if wrapped else given
     known = {"known-out"} if model.made else NONE
     sharded = {"fsdp-out"} if "fsdp" in wrapped else NONE
-    return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known) | sharded
+    own = {"own"} if any("own" in value.tags for value in (*args, *named)) else NONE
+    return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known) | sharded | own
 
 
 def flow(event: Event) -> Marks:

@@ -9,7 +9,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
-from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, unknown
+from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -143,10 +143,16 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     mesh = base.part_of("init_device_mesh", "DeviceMesh")  # the rank in one of its dimensions
     named = ("dp_rank",) if mesh and name in ("get_local_rank", "get_rank") else said(name)
     if "model" in base.tags and not named:
-        return Value(tags=output_tags(base, event.args) if name in ("__call__", "forward", "generate") else NONE)
+        return _called(event, base, name)
     flows = (base.tags & FLOWS) | flow(event)
     made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
     return Value(made=frozenset(made), tags=flows | set(named), of=base)
+
+
+def _called(event: Event, model: Value, name: str) -> Value:
+    """Return what a method of a model returns."""
+    runs = name in ("__call__", "forward", "generate")
+    return Value(tags=output_tags(model, event.args, event.keywords.values()) if runs else NONE)
 
 
 def _is_tensor(value: Value) -> bool:
@@ -166,6 +172,8 @@ def _tensor(event: Event, base: Value, name: str) -> Value | None:
     if name in _IN_PLACE and base.made and base.made <= TENSORS:
         base.tags |= flow(event)
         return base
+    if name == "mean" and "own" in base.tags and not event.args:
+        return base.with_tags(*mean_of_own(event.contexts))
     if name in ("detach", "detach_"):
         base.tags |= {"detached"} if name == "detach_" else set()
         return base.with_tags("detached")
@@ -183,7 +191,7 @@ def _prepared(event: Event) -> Value:
     """``accelerator.prepare(model, optimizer, loader)``: the same things, wrapped."""
     items = []
     for arg in event.args:
-        value = arg.with_tags("accelerate")
+        value = arg.with_tags("accelerate", *(("own",) if "loader" in arg.tags else ()))
         value.of = arg
         value.made = arg.made | {"accelerate.prepared"}
         items.append(value)

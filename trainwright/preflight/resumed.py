@@ -58,16 +58,19 @@ def _unread(code: ScriptFacts) -> Iterator[Finding]:
     loads = [
         e for e in code.ran("load", live=True) if e.name == "torch.load" and roots(e.arg("f", 0), folder) != {"channel"}
     ]
+    reads = code.mentions_like("load_state|load_check|resum|restore|from_checkpoint|load_pretrained")
     for save in kept:
         parts = save.args[0].attrs or {}
         if not loads:
             if never:
                 yield _at(save, f"and nothing calls {never[0]}, which would read it: each start begins anew")
                 return
+            if any(_EPOCH.match(name) or _of_optimizer(value) for name, value in parts.items()) and not reads:
+                yield _at(save, "keeps what training goes on from, and nothing loads it: each start begins anew")
+                return
             continue
         for name, value in parts.items():
-            state = "state" in value.tags and value.of is not None and "optimizer" in value.of.tags
-            if state and not _read(code, name):
+            if _of_optimizer(value) and not _read(code, name):
                 what = f"keeps the optimizer's state as {name!r}, and nothing loads it: it begins with new moments"
                 yield _at(save, what)
                 return
@@ -75,6 +78,10 @@ def _unread(code: ScriptFacts) -> Iterator[Finding]:
         if epoch is not None and any(_read(code, each) for each in parts) and _starts_at_zero(code, save):
             yield _at(save, f"keeps {epoch!r}, and the loop over epochs starts at 0 all the same")
             return
+
+
+def _of_optimizer(value: Value) -> bool:
+    return "state" in value.tags and value.of is not None and "optimizer" in value.of.tags
 
 
 def _at(event: Event, message: str) -> Finding:

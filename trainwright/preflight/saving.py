@@ -328,12 +328,17 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
     output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]
-    if not found and not trainer:
+    beside = bool(found) and all(s.prepares for s in found)
+    if (not found or beside) and not trainer:
         # A method of another name, or a callback, may save.
-        helper = code.mentions("save", "hook") or code.mentions_like("save_|_save|saver|checkpoint(er|_man)")
-        if not others and not helper and not code.managed and _meant(code):
-            yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), "no file that was read saves a model")
-        return
+        other = "save_(?!pretrained$)" if beside else "save_"
+        helper = code.mentions("save", "hook") or code.mentions_like(f"{other}|_save|saver|checkpoint(er|_man)")
+        managed = code.managed and not (beside and code.imports("accelerate") is not None)
+        if not others and not helper and not managed and _meant(code):
+            what = "only a tokenizer is saved" if beside else "no file that was read saves a model"
+            yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), what)
+        if not beside:
+            return
     kept = [s for s in found if s.whole or ("model" in roots(s.path, _folder(code)) and not s.prepares)]
     places = [roots(s.path, _folder(code)) for s in kept if s.path is not None]
     unclear = any(not p or "model" in p for p in (*places, *output)) or any(

@@ -320,8 +320,9 @@ class ScriptFacts(ScriptCode):
     def xla_distributed(self) -> bool:
         """Whether torch_xla uses several devices."""
         spawned = self.spawns is not None and "xla" in self.spawns.name
+        joined = self.group is not None and "xla" in ast.unparse(self.group.node)
         return self.launcher == "xla" or (
-            self.torch_xla and (spawned or self.mentions("_mp_fn", "xrt_world_size", "get_ordinal"))
+            self.torch_xla and (spawned or joined or self.mentions("_mp_fn", "xrt_world_size", "get_ordinal"))
         )
 
     def chooses_device(self) -> bool:

@@ -281,7 +281,9 @@ def _divided(code: ScriptFacts) -> Iterator[Finding]:
             if not divides or not isinstance(node, ast.BinOp | ast.AugAssign):
                 continue
             left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
-            if not ast.unparse(left).endswith("loss") or "accum" not in ast.unparse(right):
+            number = right.value if isinstance(right, ast.Constant) else None
+            same = number is not None and any(s is not None and s.single() == number for s in steps)
+            if not ast.unparse(left).endswith("loss") or not (same or "accum" in ast.unparse(right)):
                 continue
             if _goes_backward(module, node):
                 yield at(DIVIDED_TWICE, (module, node), f"`{ast.unparse(node)[:50]}`")

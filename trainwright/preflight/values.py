@@ -44,6 +44,8 @@ FLOWS: Marks = frozenset(
         "of-root",
     }
 )
+# Of what is ``own``: a mean over the share, and that it was taken where no graph is kept.
+MEANS: Marks = frozenset({"mean-of-own", "measured"})
 # A layer, or a row of them, that ends with a softmax or a sigmoid, and what it makes.
 ENDS: Marks = frozenset({"ends:softmax", "ends:sigmoid"})
 SQUASHED: Marks = frozenset({"as:softmax", "as:sigmoid"})
@@ -213,6 +215,12 @@ class Value:
             self.instance,
             self.sources,
         )
+
+
+def mean_of_own(contexts: Iterable[str]) -> Marks:
+    """Return the facts of a mean over a process's own share that is taken in these contexts."""
+    graphless = any("no_grad" in name or "inference_mode" in name for name in contexts)
+    return MEANS if graphless else MEANS - {"measured"}
 
 
 def covers(wrapper: Value, name: str) -> bool:

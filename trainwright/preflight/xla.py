@@ -281,7 +281,8 @@ def _gradients(code: ScriptFacts) -> Iterator[Finding]:
         "use_spmd", "mark_sharding", "shard_as", "XlaFullyShardedDataParallel", "SpmdFullyShardedDataParallel"
     ):
         return
-    reduces = code.mentions("optimizer_step", "reduce_gradients")
+    # torch_xla's ZeroRedundancyOptimizer reduces and scatters them in its step (zero_redundancy_optimizer.py).
+    reduces = code.mentions("optimizer_step", "reduce_gradients", "ZeroRedundancyOptimizer")
     reduces = reduces or any(e.last == "all_reduce" and _of_gradients(e) for e in code.events)
     steps = optimizer_steps(code)
     scaled = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]

@@ -58,6 +58,25 @@ SHOWN = (
 NAMED = "torch.save({{'model': {}.state_dict()}}, 'c.pt')"
 WHOLE = "torch.save({}.state_dict(), 'c.pt')"
 
+ENVIRONED = "import os\nenv = os.environ\nfolder = env['{}']\n"
+RESUMED = (
+    "import os\nimport torch\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
+    "path = '/opt/ml/checkpoints/last.pt'\n{}for epoch in range(9):\n"
+    + LOOP.replace("\n", "\n    ")
+    + "\n    torch.save({{'model': model.state_dict(), 'optimizer': optimizer.state_dict()}}, path)\n"
+)
+LOADED = (
+    "if os.path.exists(path):\n    kept = torch.load(path)\n    model.load_state_dict(kept['model'])\n"
+    "    optimizer.load_state_dict(kept['optimizer'])\n"
+)
+TRAINIUM = (
+    "import torch\nimport torch.distributed as dist\nimport torch_xla.core.xla_model as xm\n"
+    "import torch_xla.distributed.parallel_loader as pl\nimport torch_xla.distributed.xla_backend\n"
+    "dist.init_process_group('xla')\nmodel = torch.nn.Linear(2, 2).to(xm.xla_device())\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=1)\nfor x, y in pl.MpDeviceLoader(batches, xm.xla_device()):\n"
+    "    optimizer.zero_grad()\n    model(x).sum().backward()\n    {}\n"
+)
 WAYS: dict[str, tuple[str, str, str]] = {
     "means of shares that are summed": (
         "TW505",
@@ -94,6 +113,17 @@ WAYS: dict[str, tuple[str, str, str]] = {
         HEADED.format("print(model.head)"),
         HEADED.format("print(model.module.head, model.training, model.device)"),
     ),
+    "a variable that nobody sets, read under a name": (
+        "TW164",
+        ENVIRONED.format("SM_OUTPUT_ARTIFACTS_DIR"),
+        ENVIRONED.format("SM_OUTPUT_DATA_DIR"),
+    ),
+    "a checkpoint that nothing loads": ("TW454", RESUMED.format(""), RESUMED.format(LOADED)),
+    "gradients that torchrun's processes keep to themselves": (
+        "TW114",
+        TRAINIUM.format("optimizer.step()\n    xm.mark_step()"),
+        TRAINIUM.format("xm.optimizer_step(optimizer)"),
+    ),
     "a text as the rate": ("TW195", RATED.format("", ""), RATED.format("", "args.rate = float(args.rate)\n")),
     "a text with a type": ("TW195", RATED.format(", type=str", ""), RATED.format(", type=float", "")),
     "the metric of a share, shown by one process": (
@@ -112,5 +142,25 @@ WAYS: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("name", WAYS)
 def test_the_mistake_is_reported_and_the_right_way_is_not(name):
     code, wrong, right = WAYS[name]
-    assert code in codes(wrong, TWO)
-    assert code not in codes(right, TWO)
+    job = TWO | {"checkpoint": {"s3_uri": "s3://b/c"}}
+    assert code in codes(wrong, job)
+    assert code not in codes(right, job)
+
+
+def test_an_optimizer_of_torch_xla_that_splits_its_state_reduces_gradients():
+    script = TRAINIUM.replace("torch.optim.SGD", "ZeroRedundancyOptimizer").replace(
+        "dist.init", "from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer\ndist.init"
+    )
+    assert "TW114" not in codes(script.format("optimizer.step()\n    xm.mark_step()"), TWO)
+
+
+def test_lengths_of_ctc_may_stay_in_main_memory():
+    """They are for cuDNN to read there (PyTorch's documentation of CTCLoss)."""
+    script = (
+        "import torch\nfrom torch.utils.data import DataLoader\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+        "loss_of = torch.nn.{}()\noptimizer = torch.optim.SGD(model.parameters(), lr=1)\n"
+        "for x, y, lengths in DataLoader(torch.load('d.pt'), batch_size=8):\n    optimizer.zero_grad()\n"
+        "    loss_of(model(x.cuda()), y.cuda(), lengths).backward()\n    optimizer.step()\n"
+    )
+    assert "TW459" not in codes(script.format("CTCLoss"), TWO)
+    assert "TW459" in codes(script.format("TripletMarginLoss"), TWO)
