@@ -377,7 +377,7 @@ def _read_by_deepspeed(code: ScriptFacts) -> bool:
 
 
 def _smddp(code: ScriptFacts) -> Iterator[Finding]:
-    registered = code.imports("smdistributed.dataparallel") is not None
+    registered = code.imports("smdistributed.dataparallel") is not None or code.says(r"^smdistributed\.dataparallel")
     groups = [e for e in code.roles("group") if e.last == "init_process_group"]
     backends = [e.arg("backend", 0) for e in groups]
     for event, backend in zip(groups, backends, strict=True):

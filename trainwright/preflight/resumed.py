@@ -113,6 +113,9 @@ def _read(code: ScriptFacts, key: str) -> bool:
                     return True
             elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant) and node.left.value == key:
                 return True
+    loads = [each.args[0] for call in code.called("load_state_dict") if (each := call.node).args]
+    if any(isinstance(each, ast.Subscript) and not isinstance(each.slice, ast.Constant) for each in loads):
+        return True  # `for name, part in parts.items(): part.load_state_dict(kept[name])`
     return any(not e.node.args or _whole(e) for e in code.ran("load_state_dict") if e.receiver is None)
 
 

@@ -364,6 +364,8 @@ def _handed_over(code: ScriptFacts, known: list[Event]) -> bool:
             continue
         if event.name.startswith(("os.", "print", "argparse", "logging", "script.")) or event.last == "add_argument":
             continue
+        if event.name == "open" and (mode := event.arg("mode", 1)) is not None and mode.single() in ("w", "a", "wt"):
+            continue  # a text is no model
         if any("model" in roots(value, _folder(code)) for value in (*event.args, *event.keywords.values())):
             return True
     return False

@@ -77,6 +77,26 @@ TRAINIUM = (
     "optimizer = torch.optim.SGD(model.parameters(), lr=1)\nfor x, y in pl.MpDeviceLoader(batches, xm.xla_device()):\n"
     "    optimizer.zero_grad()\n    model(x).sum().backward()\n    {}\n"
 )
+PARTS = (
+    "parts = {{'model': model, 'optimizer': optimizer}}\nif os.path.exists(path):\n    kept = torch.load(path)\n"
+    "    for name, part in parts.items():\n        {}\n"
+)
+BACKEND = (
+    "import argparse, os, torch\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP\np.add_argument('--backend', default='{}')\n"
+    "args = p.parse_args()\ndist.init_process_group(args.backend)\n"
+    "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\nmodel = DDP(torch.nn.Linear(2, 2).cuda())\n" + LOOP
+)
+REGISTERED = (
+    "import importlib\nimport torch.distributed as dist\nbackend = 'smddp'\nif backend == 'smddp':\n"
+    "    importlib.import_module('{}')\ndist.init_process_group(backend)\n"
+)
+TOKENIZED = (
+    "import os\nfrom transformers import AutoTokenizer, Trainer, TrainingArguments\n"
+    "tokenizer = AutoTokenizer.from_pretrained('b')\ntrainer = Trainer(m, TrainingArguments('/opt/ml/checkpoints'))\n"
+    "trainer.train()\ntokenizer.save_pretrained(os.environ['SM_MODEL_DIR'])\n"
+    "with open(os.environ['SM_MODEL_DIR'] + '/scores.txt', 'w') as f:\n    f.write('1')\n{}"
+)
 WAYS: dict[str, tuple[str, str, str]] = {
     "means of shares that are summed": (
         "TW505",
@@ -119,6 +139,22 @@ WAYS: dict[str, tuple[str, str, str]] = {
         ENVIRONED.format("SM_OUTPUT_DATA_DIR"),
     ),
     "a checkpoint that nothing loads": ("TW454", RESUMED.format(""), RESUMED.format(LOADED)),
+    "parts of a checkpoint that a loop loads": (
+        "TW454",
+        RESUMED.format(PARTS.format("print(name)")),
+        RESUMED.format(PARTS.format("part.load_state_dict(kept[name])")),
+    ),
+    "the backend of a default that the job leaves": ("TW406", BACKEND.format("gloo"), BACKEND.format("nccl")),
+    "a backend that a name registers": (
+        "TW126",
+        REGISTERED.format("json"),
+        REGISTERED.format("smdistributed.dataparallel.torch.torch_smddp"),
+    ),
+    "a tokenizer and a text in place of a model": (
+        "TW145",
+        TOKENIZED.format(""),
+        TOKENIZED.format("trainer.save_model(os.environ['SM_MODEL_DIR'])\n"),
+    ),
     "gradients that torchrun's processes keep to themselves": (
         "TW114",
         TRAINIUM.format("optimizer.step()\n    xm.mark_step()"),
@@ -145,6 +181,13 @@ def test_the_mistake_is_reported_and_the_right_way_is_not(name):
     job = TWO | {"checkpoint": {"s3_uri": "s3://b/c"}}
     assert code in codes(wrong, job)
     assert code not in codes(right, job)
+
+
+def test_a_hyperparameter_that_differs_in_a_dash_is_left_out():
+    script = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--learning_rate', type=float)\n"
+    script += "args, rest = p.parse_known_args()\n"
+    assert "TW193" in codes(script, TWO | {"hyperparameters": {"learning-rate": 0.1}})
+    assert "TW193" not in codes(script, TWO | {"hyperparameters": {"learning_rate": 0.1, "other": 1}})
 
 
 def test_an_optimizer_of_torch_xla_that_splits_its_state_reduces_gradients():

@@ -302,7 +302,7 @@ CASES = [
         "TW193",
         parser('"--batch-size", type=int'),
         parser('"--batch-size", type=int', "parse_known_args"),
-        {"hyperparameters": {"batch_size": 8}},
+        {"hyperparameters": {"depth": 8}},
     ),
     Case("TW193", SMP + parser('"--lr", type=float'), SMP + parser('"--mp_parameters"'), SMP_JOB),
     Case("TW194", parser('"--data", required=True'), parser('"--data", default="x"'), {"hyperparameters": {}}),
