@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.measured import keep  # noqa: E402
-from bench.sizes import weigh  # noqa: E402
+from bench.sizes import build, weigh  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.layout import size, table  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402
@@ -22,10 +22,8 @@ REQUESTS = {"with": "pytorch", "without": "pytorch --without aws-ofi-nccl"}
 
 def every_step(request: str, site: str) -> float:
     """Seconds of a build of every step; downloads stay in the engine's cache, so the network is not timed."""
-    more = ["--no-cache", *(["--site", site] if site else [])]
-    argv = [sys.executable, str(ROOT / "tasks.py"), "build", *request.split(), *more]
     started = time.monotonic()
-    if subprocess.run(argv, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603 - argv is ours
+    if build(request, site, "--no-cache", stdout=subprocess.DEVNULL).returncode:
         raise SystemExit(f"{request}: the build failed")
     return time.monotonic() - started
 

@@ -50,11 +50,16 @@ def layers_of(saved: IO[bytes]) -> Iterator[tuple[int, int]]:
             yield unpacked, compressed + (len(packing.flush()) if opening is None else 0)
 
 
+def build(request: str, site: str, *more: str, **kept: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``build`` for a request, in its words, with a site file if there is one."""
+    argv = [sys.executable, str(ROOT / "tasks.py"), "build", *request.split(), *more]
+    argv += ["--site", site] if site else []
+    return subprocess.run(argv, text=True, check=False, **kept)  # noqa: S603 - argv is ours
+
+
 def weigh(engine: Engine, request: str, site: str) -> dict[str, Any]:
     """The sizes of the image of a request, which is built, if only from the cache."""
-    more = ["--json", *(["--site", site] if site else [])]
-    argv = [sys.executable, str(ROOT / "tasks.py"), "build", *request.split(), *more]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - argv is ours
+    done = build(request, site, "--json", stdout=subprocess.PIPE)
     if done.returncode:
         raise SystemExit(f"{request}: {done.stdout}")
     built = json.loads(done.stdout)

@@ -82,14 +82,16 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _shown(code)
 
 
-_JOINS = ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics", "gather_object")
+_COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics")
+# Others that join metrics, two of them functions that many scripts have.
+_OTHERS = ("gather_object", "all_gather_into_tensor", "reduce_tensor", "synchronize_between_processes")
 _OF_FIRST = ("accelerate.Accelerator.print", "torch_xla.core.xla_model.master_print")
 _SHOWS = ("print", "info", "warning", "log", "add_scalar", "write", "log_metrics", "log_metric")
 
 
 def _shown(code: ScriptFacts) -> Iterator[Finding]:
     """Report a metric of one share that the first process shows, where no process ever joins any."""
-    if any(code.ran(*_JOINS, "all_gather_into_tensor", "reduce_tensor", "synchronize_between_processes")):
+    if any(code.ran(*_COLLECTIVES, *_OTHERS)):
         return
     for event in code.ran(*_SHOWS, live=True):
         given = (*event.args, *event.keywords.values())
@@ -187,7 +189,7 @@ def _normalized(model: Value) -> bool:
 
 
 def _of_all(code: ScriptFacts) -> Iterator[Finding]:
-    if any(code.ran(*_JOINS)):
+    if any(code.ran(*_COLLECTIVES)):
         return  # one of them may have joined the sums before, also under a condition
     for module, node in code.fractions:
         yield at(OF_ALL, (module, node), f"`{ast.unparse(node)[:60]}`")

@@ -11,7 +11,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, reachable
+from trainwright.preflight.syntax import at, conditions, first, reachable
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
@@ -350,12 +350,12 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             hint = f"; the script has -{name}, which is another option" if name in one_dash else hint
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
+    lenient = first(code.called("parse_known_args")) if strict is None else None
     alike = {name.replace("-", "_"): name for name in names}
-    for name in sorted(passed - names) if strict is None and any(code.called("parse_known_args")) else ():
-        if (known := alike.get(name.replace("-", "_"))) is not None:
-            place = next(iter(code.called("parse_known_args")))
+    for name in sorted(passed - names):
+        if lenient is not None and (known := alike.get(name.replace("-", "_"))) is not None:
             what = f"the job passes --{name}, which parse_known_args leaves out; the script has --{known}"
-            yield at(UNKNOWN, place, what, severity="warning")
+            yield at(UNKNOWN, lenient, what, severity="warning")
     for argument in arguments:
         # Under a condition, such as a version of PyTorch, it may not be there at all.
         tests = [ast.unparse(test) for test, _ in conditions(argument.call.module, argument.call.node)]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
+from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop
 
@@ -51,7 +52,6 @@ MEANS = Rule(
     remedy="Sum the numerator and the denominator, then divide; or divide the sum by dist.get_world_size().",
 )
 RULES = (PAST, NO_SYNC, SUMMED, INVERTED, MEANS)
-_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -168,7 +168,7 @@ def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
         tags = event.receiver.tags if event.receiver is not None else frozenset()
         if "ddp" not in tags or "out" not in event.result.tags or not event.loops:
             continue
-        if any(_NO_GRAPH.search(name) for name in event.contexts):
+        if any(NO_GRAPH.search(name) for name in event.contexts):
             continue
         here = [e for e in code.events if e.loops[-1:] == event.loops[-1:] and not e.detached]
         other = [e for e in wrapped if e.stack == event.stack or e.loops[-1:] == event.loops[-1:]]

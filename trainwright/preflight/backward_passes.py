@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
+from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.loop import GRAPH_KEPT, TWICE
 from trainwright.preflight.schedule import is_of, trained
 from trainwright.preflight.script_facts import ScriptFacts
@@ -140,7 +141,6 @@ def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
             return
 
 
-_NO_GRAPH = ("no_grad", "inference_mode", "set_grad_enabled")
 _MANY = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -160,7 +160,7 @@ class _Graphs:
         inner: list[Value] = [*value.sources, *(value.items or ())]
         if made is None:
             inner += [value.of] if value.of is not None else []
-        elif not any(word in name for name in made.contexts for word in _NO_GRAPH):
+        elif not any(NO_GRAPH.search(name) for name in made.contexts):
             if is_of(made.model, self.models):
                 found[made.order] = made
             of_torch = made.name.startswith(("torch.", "?")) or made.name == "sum"

@@ -37,14 +37,14 @@ APART = Rule(
     source='PyTorch, aten: "Expected all tensors to be on the same device, but found at least two devices"',
     remedy="torch.zeros(…, device=output.device), or target.to(device), before the loss.",
 )
-HIDDEN = Rule(
+ONE_VISIBLE = Rule(
     code="TW506",
     severity="error",
     title="the process sees one GPU, which is number 0 to it, and asks for another",
     source="CUDA C++ Programming Guide, environment variables: the devices of CUDA_VISIBLE_DEVICES are numbered anew",
     remedy='Remove os.environ["CUDA_VISIBLE_DEVICES"] = …, or use cuda:0.',
 )
-RULES = (APART, NO_DEVICE, GLOBAL_RANK, HIDDEN)
+RULES = (APART, NO_DEVICE, GLOBAL_RANK, ONE_VISIBLE)
 OWN = frozenset({"local_rank", "own-device", "xla-device"})
 _WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel")
 _DECIDES = ("set_device", *_WRAPS)
@@ -133,7 +133,7 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
     yield from _visible(code)
     if (seen := _sees_its_own(code)) is not None and (hidden := _hidden(seen, chosen)) is not None:
         what = f"`{_text(hidden)}`, after `{ast.unparse(seen)[:60]}` in line {seen.lineno}"
-        yield at(HIDDEN, (hidden.module, hidden.node), what)
+        yield at(ONE_VISIBLE, (hidden.module, hidden.node), what)
         return
     chooses = ("set_device", "set_device_index", "device_index", "init_device_mesh")
     if not any(code.ran(*chooses)) and not code.says("^CUDA_VISIBLE_DEVICES$"):
@@ -210,10 +210,13 @@ def _sees_its_own(code: ScriptFacts) -> ast.Assign | None:
 
 def _hidden(seen: ast.Assign, chosen: list[tuple[Event, Value]]) -> Event | None:
     """Return a call for the GPU with the number of the local rank, where the process sees that GPU alone."""
-    text = ast.unparse(seen.value)
-    inner = text.removeprefix("str(").removesuffix(")") if text.startswith("str(") else text[3:-2]  # f'{local_rank}'
-    named = inner.isidentifier() and "local_rank" in inner.lower()
-    if not (named or text == "os.environ['LOCAL_RANK']"):
+    number = seen.value
+    if isinstance(number, ast.Call) and ast.unparse(number.func) == "str" and len(number.args) == 1:
+        number = number.args[0]
+    elif isinstance(number, ast.JoinedStr) and len(number.values) == 1:
+        number = number.values[0]
+    text = ast.unparse(number.value if isinstance(number, ast.FormattedValue) else number)
+    if text != "os.environ['LOCAL_RANK']" and not (text.isidentifier() and "local_rank" in text.lower()):
         return None
     return next((e for e, v in chosen if "local_rank" in v.tags and not e.detached and not e.guards), None)
 

@@ -381,8 +381,7 @@ def _smddp(code: ScriptFacts) -> Iterator[Finding]:
     groups = [e for e in code.roles("group") if e.last == "init_process_group"]
     backends = [e.arg("backend", 0) for e in groups]
     for event, backend in zip(groups, backends, strict=True):
-        given = backend is not None and ("flag" not in backend.tags or code.job is not None)
-        if given and backend is not None and backend.single() == "smddp" and not registered:
+        if backend is not None and backend.single() == "smddp" and code.decided(backend) and not registered:
             yield at(SMDDP_BACKEND, (event.module, event.node), "the backend smddp is never registered")
     entry = code.script.entry
     in_job = code.launcher == "smddp" and code.job is not None and "pytorchddp" not in code.job.distribution

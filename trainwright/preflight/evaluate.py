@@ -256,7 +256,7 @@ class Evaluator(Calls):
             identity = frozenset({"local_rank"})
         elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
             identity = frozenset({"host_rank"})
-        kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # added or weighted, they are none
+        kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # a sum of means is not a mean
         flows = (left.tags | right.tags) & (kept | {"world", "gpus", "loss", "uneven"})
         if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
             flows |= (left.tags | right.tags) & {"cpu-tensor"}

@@ -12,7 +12,7 @@ from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.sharded import PARTIAL_OPTIMIZER
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value, within
-from trainwright.preflight.wrapping import ORDER
+from trainwright.preflight.wrapping import ORDER, of_module
 
 DOCS = "PyTorch's documentation of FullyShardedDataParallel"
 POLICY = Rule(
@@ -93,13 +93,9 @@ def _one_unit(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         return
     event = wraps[0]
     policy = event.arg("auto_wrap_policy", 3)
-    alone = event.last != "fully_shard" and not event.loops and not event.opened and "__init__" not in _names(event)
+    alone = event.last != "fully_shard" and not (event.loops or event.opened or any(map(of_module, event.stack)))
     if alone and (policy is None or policy.single() is None):
         yield _at(ONE_UNIT, event, "has no auto_wrap_policy")
-
-
-def _names(event: Event) -> list[str]:
-    return [each.name for each in event.stack if each.owner is not None and "Module" in str(each.owner.bases)]
 
 
 def _is_class(value: Value) -> bool:

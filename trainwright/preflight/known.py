@@ -190,6 +190,8 @@ def role(name: str) -> str:
     return ""
 
 
+# What a function or a block is within where PyTorch keeps no graph, or keeps one only if it is told to.
+NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 DDP = re.compile(r"(^|\.)(DistributedDataParallel|DistributedDataParallelCPU)$")
 FSDP = re.compile(
     r"(^|\.)(FullyShardedDataParallel|FSDP|fully_shard|XlaFullyShardedDataParallel|SpmdFullyShardedDataParallel)$"

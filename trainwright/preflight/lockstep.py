@@ -313,8 +313,7 @@ def _gloo(code: ScriptFacts) -> Iterator[Finding]:
     backends = [event.arg("backend", 0) for event in groups]
     moved = any(v.tags & {"cuda", "indexed", "local_rank"} for e in code.ran("to", "cuda", "device") for v in e.args)
     moved = moved or bool(code.ran("set_device"))
-    known = [b is not None and ("flag" not in b.tags or code.job is not None) for b in backends]
-    if moved and all(known) and all(b is not None and b.single() == "gloo" for b in backends):
+    if moved and all(b is not None and b.single() == "gloo" and code.decided(b) for b in backends):
         yield at(
             GLOO, (groups[0].module, groups[0].node), f"`{_text(groups[0].node)}` on {code.launch.gpus} GPUs per host"
         )

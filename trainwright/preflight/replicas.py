@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.averaging import PAST
 from trainwright.preflight.collectives import ONE_UPDATE
 from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
+from trainwright.preflight.known import DDP, NO_GRAPH
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.unalike import FROZEN
@@ -32,7 +32,6 @@ DIVIDED = Rule(
     remedy="Leave the division out.",
 )
 RULES = (BESIDE, DIVIDED)
-_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 _LAYERS = re.compile(
     r"torch\.nn\.(Linear|Conv\w+|Embedding|Sequential|LSTM|GRU|Transformer\w*)$|torchvision\.models\.|from_pretrained$"
 )
@@ -137,7 +136,7 @@ def _used_in_training(code: ScriptFacts, base: Value) -> bool:
     loops = {loop for e in code.ran("backward", live=True) for loop in e.loops}
     calls = [e for e in code.events if e.model is base or (e.called is base)]
     return any(
-        loop in loops and not any(_NO_GRAPH.search(name) for name in e.contexts) for e in calls for loop in e.loops[-1:]
+        loop in loops and not any(NO_GRAPH.search(name) for name in e.contexts) for e in calls for loop in e.loops[-1:]
     )
 
 
@@ -186,7 +185,7 @@ def _past_trainer(code: ScriptFacts) -> Iterator[Finding]:
         owner = inner.owner if inner is not None and inner.name == "compute_loss" else None
         if owner is None or not any(origin.endswith("Trainer") for origin in owner.origins()):
             continue
-        frozen = any(_NO_GRAPH.search(name) for name in event.contexts)
+        frozen = any(NO_GRAPH.search(name) for name in event.contexts)
         if ast.unparse(event.node.func) == "self.model" and not (frozen or code.mentions("model_wrapped")):
             yield _at(PAST, event, "in compute_loss is the model in the wrapper; call the argument `model`")
             return

@@ -211,16 +211,19 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
-    """Yield what the script saved as the part of a checkpoint, or as the file, that a model gets."""
-    given, saves = load.node.args[0], [e for e in code.ran("save", live=True) if e.name == "torch.save" and e.args]
-    if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Constant):
-        for save in saves:
-            if save.args[0].attrs:
-                yield save.args[0].attrs.get(str(given.slice.value))
+    """Yield what the script saved as what a model gets: of a file of the same path, a part or all of it."""
+    given, value = load.node.args[0], load.args[0]
+    part = given.slice if isinstance(given, ast.Subscript) else None
+    if isinstance(given, ast.Subscript) and not isinstance(part, ast.Constant):
         return
-    read = next((e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result is load.args[0]), None)
-    path = ast.unparse(read.node.args[0]) if read is not None and read.node.args else ""
-    yield from (s.args[0] for s in saves if len(s.node.args) > 1 and ast.unparse(s.node.args[1]) == path)
+    reads = [e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result in (value, value.of)]
+    paths = {ast.unparse(read.node.args[0]) for read in reads if read.node.args}
+    for save in code.ran("save", live=True):
+        if save.name == "torch.save" and len(save.node.args) > 1 and ast.unparse(save.node.args[1]) in paths:
+            if not isinstance(part, ast.Constant):
+                yield save.args[0]
+            elif save.args[0].attrs:
+                yield save.args[0].attrs.get(str(part.value))
 
 
 def _is_bare(value: Value) -> bool:

@@ -337,8 +337,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if not others and not helper and not managed and _meant(code):
             what = "only a tokenizer is saved" if beside else "no file that was read saves a model"
             yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), what)
-        if not beside:
-            return
+        return
     kept = [s for s in found if s.whole or ("model" in roots(s.path, _folder(code)) and not s.prepares)]
     places = [roots(s.path, _folder(code)) for s in kept if s.path is not None]
     unclear = any(not p or "model" in p for p in (*places, *output)) or any(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
+from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.loop import NO_ZERO, each_nth
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -61,7 +62,6 @@ NEVER_EVAL = Rule(
 RULES = (NEVER_EVAL, SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU, SUMMED)
 # Other models than the one that is trained: they stay in evaluation.
 _FROZEN = re.compile(r"teacher|ema|disc|clip|vae|encoder|ref|target|critic|frozen|lpips|vgg|inception", re.I)
-_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 _MODEL = re.compile(r"^(self\.)?\w*(model|net|network)$")
@@ -182,7 +182,7 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
 def _validates(module: Module, node: ast.AST) -> bool:
     """Return whether code is in a function that keeps no graph, so that it is no part of training."""
     function = enclosing_function(module, node)
-    return function is not None and any(_NO_GRAPH.search(ast.unparse(each)) for each in function.decorator_list)
+    return function is not None and any(NO_GRAPH.search(ast.unparse(each)) for each in function.decorator_list)
 
 
 def trained(code: ScriptFacts) -> list[Value]:
@@ -234,7 +234,7 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             and e.loops
             and _MODEL.search(ast.unparse(e.node.func))
         ]
-        if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
+        if forwards and not any(NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
             yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
             return
 
@@ -292,7 +292,7 @@ def _never_eval(code: ScriptFacts) -> Iterator[Finding]:
         around = (*(ast.unparse(loop.iter) for loop in event.loops[-1:] if isinstance(loop, ast.For)), *_names(event))
         validates = any(_HELD_OUT.search(name) for name in around)
         out = {"out", "known-out"} & event.result.tags or "wrapped-out" in event.result.tags
-        graphless = any(_NO_GRAPH.search(name) for name in event.contexts)
+        graphless = any(NO_GRAPH.search(name) for name in event.contexts)
         if out and graphless and validates and event.loops and not event.detached and _MODEL.search(_called(event)):
             yield _at(NEVER_EVAL, event, f"`{_text(event)}`, and nothing calls model.eval()")
             return

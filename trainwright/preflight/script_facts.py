@@ -97,6 +97,10 @@ class ScriptFacts(ScriptCode):
         """Yield the calls that have one of these roles: ``collective``, ``group``, …"""
         return (event for event in self.events if event.role in roles)
 
+    def decided(self, value: Value | None) -> bool:
+        """Return whether a value is what the job runs with: no argument that a job, if there is none, might pass."""
+        return value is not None and ("flag" not in value.tags or self.job is not None)
+
     @property
     def incomplete(self) -> bool:
         """Whether the interpreter gave up, so that nothing can be said to be missing."""

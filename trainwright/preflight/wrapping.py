@@ -148,10 +148,10 @@ def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
     if any("device" in name for e in made for name in e.contexts):
         return False  # with torch.device("cuda"): …
     # Its class may move its parts itself.
-    return not any(e.last in ("cuda", "to") and any(map(_of_module, e.stack)) for e in code.events)
+    return not any(e.last in ("cuda", "to") and any(map(of_module, e.stack)) for e in code.events)
 
 
-def _of_module(function: Code) -> bool:
+def of_module(function: Code) -> bool:
     """Return whether a function is a method of a class of layers, which may move its parts itself."""
     return function.owner is not None and any(name.endswith("Module") for name in function.owner.origins())
 

@@ -1,4 +1,4 @@
-"""What each process knows of its own share, GPU or wrapper alone, and beside it the right way that is nearest."""
+"""Mistakes that unseen scripts hid, and beside each the right way that is nearest."""
 
 from __future__ import annotations
 
@@ -181,6 +181,19 @@ def test_the_mistake_is_reported_and_the_right_way_is_not(name):
     job = TWO | {"checkpoint": {"s3_uri": "s3://b/c"}}
     assert code in codes(wrong, job)
     assert code not in codes(right, job)
+
+
+def test_weights_of_another_file_may_have_other_names():
+    pretrained = "torch.load(os.environ['SM_CHANNEL_TRAIN'] + '/c.pt')['model']"
+    assert "TW497" not in codes(NET.format(NAMED.format("model"), pretrained), TWO)
+
+
+def test_a_tokenizer_saved_beside_arguments_that_no_trainer_uses():
+    """The loop is the script's own; what TrainingArguments name is written by nobody."""
+    script = TOKENIZED.partition("trainer =")[0] + "arguments = TrainingArguments('/opt/ml/checkpoints')\n"
+    script += "import torch\nmodel = torch.nn.Linear(2, 2)\n" + LOOP
+    script += "tokenizer.save_pretrained(os.environ['SM_MODEL_DIR'])\n"
+    assert "TW145" not in codes(script, TWO)
 
 
 def test_a_hyperparameter_that_differs_in_a_dash_is_left_out():
