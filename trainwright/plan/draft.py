@@ -53,7 +53,8 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     line = entry.line
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
-    if request.base == "dlc":  # the build looks whether the base image has it
+    looks = _looks(request, catalog, line)
+    if looks:
         asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
         chosen |= {name: Selection(provider=BASE) for name in asked}
     chosen = settle(chosen, request.destination, request.with_)
@@ -75,7 +76,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
-        if has == Selection(provider=BASE) and request.base == "dlc":
+        if has == Selection(provider=BASE) and looks:
             chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
             continue
         if wanted == has.provider:
@@ -96,6 +97,17 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     _follow_pins(request, catalog, chosen)
     ordered = sorted(chosen.items(), key=lambda item: (catalog.components[item[0]].component.order, item[0]))
     return Draft(entry=entry, version=version, selections=dict(ordered), unproven=tuple(unproven))
+
+
+def _looks(request: Request, catalog: Catalog, line: ImageLine) -> bool:
+    """Return whether a container of AWS is asked for, by --base or by a framework that has no other lines.
+
+    What is wished of it the build looks for; nothing of it is known before. Another framework is no answer to a wish.
+    """
+    if request.base == "dlc":
+        return True
+    own = line.base.kind == "dlc" and request.framework == line.framework
+    return own and all(each.line.base.kind == "dlc" for each in catalog.lines_of(line.framework))
 
 
 def _brought(
@@ -245,12 +257,13 @@ def facts_of(request: Request, catalog: Catalog, draft: Draft) -> Composition:
     """What the image would consist of if everything in the request were available: the request's words replace the
     line's, and a component that the line does not have brings what each of its providers requires."""
     line = draft.line
+    looks = _looks(request, catalog, line)
     pins = dict(request.set_)
     components: dict[str, Fact] = {}
     packages: dict[str, Fact] = {}
     for name, selection in draft.selections.items():
         unknown = Selection(provider=BASE) in (selection, line.components.get(name))
-        if unknown and request.base == "dlc" and name not in pins:
+        if unknown and looks and name not in pins:
             continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())

@@ -160,13 +160,16 @@ def test_only_the_name_of_a_container_is_a_claim() -> None:
     assert "AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0" in note
 
 
-@pytest.mark.parametrize("framework", ["pytorch", "huggingface-pytorch"])
-def test_known_bad_versions_of_a_container_are_told(framework: str) -> None:
+# Of Hugging Face's, every line is for a container of AWS, so nobody has to say so.
+@pytest.mark.parametrize(
+    ("framework", "base"), [("pytorch", "dlc"), ("huggingface-pytorch", "dlc"), ("huggingface-pytorch", None)]
+)
+def test_known_bad_versions_of_a_container_are_told(framework: str, base: str | None) -> None:
     # docker/pytorch/Dockerfile.cuda at f1e622e4: EFA_VERSION=1.47.0, whose plugin is 1.18.0
-    plan = shipped(framework=framework, version="2.11.0", base="dlc")
+    plan = shipped(framework=framework, version="2.11.0", base=base)
     (told,) = [notice for notice in plan.notices if "aws/deep-learning-containers#6668" in notice]
     assert "AWS's Dockerfile of 2026-07-22 (f1e622e4) installs it" in told
-    pinned = shipped(framework=framework, version="2.11.0", base="dlc", set_=("aws-ofi-nccl=1.20.0",))
+    pinned = shipped(framework=framework, version="2.11.0", base=base, set_=("aws-ofi-nccl=1.20.0",))
     # 2.13.0 has EFA 1.49.0
     for other in (pinned, shipped(framework="pytorch", version="2.13.0", base="dlc")):
         assert not [notice for notice in other.notices if "#6668" in notice]
@@ -179,6 +182,13 @@ def test_what_is_asked_of_a_container_waits_for_the_look() -> None:
     assert plan.tags == shipped(framework="pytorch", version="2.13.0", base="dlc").tags[:1] + plan.tags[1:]
     with pytest.raises(Conflict):
         shipped(framework="pytorch", version="2.13.0", base="dlc", set_=("pytorch=2.12.0",))
+
+
+def test_wishes_of_a_line_that_has_only_containers_wait_for_the_look_as_well() -> None:
+    plan = shipped(framework="huggingface-pytorch", version="2.11.0", with_="mpi4py", set_=("efa=1.49.0",))
+    assert plan.component("mpi4py") is not None
+    assert ("efa", "1.49.0") in {(e.component, e.value) for e in plan.expect}
+    assert [notice for notice in plan.notices if notice.startswith("--with mpi4py: AWS's Dockerfile")]
 
 
 def test_a_wish_never_leads_to_a_container_by_itself() -> None:
