@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _AtOnce:
-    """Names each failed test when it has failed: a run that is cut off has no summary."""
+    """Names each failed test, and why, when it has failed: a run that is cut off has no summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -103,7 +103,10 @@ class _AtOnce:
         terminal = self.config.pluginmanager.get_plugin("terminalreporter")
         if report.failed and terminal is not None and terminal.verbosity <= 0:
             terminal.ensure_newline()
-            terminal.write_line(f"FAILED {report.nodeid} ({report.when})")
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = " ".join((crash.message if crash else str(report.longrepr)).split())
+            # Of what a command printed, the end says most.
+            terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {why[:300]}{why[300:][-600:]}")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

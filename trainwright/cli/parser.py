@@ -38,7 +38,6 @@ _GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every 
 # What people mean by a flag without its value, or by one that a verb does not have.
 _MEANT = {
     ("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own",
-    ("sources", "--check"): "./invoke sources LINE   # checking is all that it does; without LINE, every line",
 }
 # What other programs, or other words for the same, would call a verb.
 CALLED = {

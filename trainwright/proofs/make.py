@@ -11,12 +11,15 @@ from typing import Any
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.image_line import Line
 from trainwright.core.records import read_record
+from trainwright.plan.licences import PUBLIC
 from trainwright.proofs.proof import EngineVersions, LineProof, Outcomes, ProvenBase, Rehearsed
 from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.sources.inputs import Inputs
 
 # Amazon's PCI vendor (drivers/infiniband/hw/efa/efa_main.c of Linux: PCI_DEVICE(PCI_VENDOR_ID_AMAZON, 0xefa0) and on).
 AMAZON = "0x1d0f"
+# Registries that are no secret of a site.
+EVERYBODYS = (*PUBLIC, "nvcr.io")
 _ADDRESS = re.compile(r"\b[a-z]+://\S+")
 INFINIBAND = Path("/sys/class/infiniband")
 
@@ -101,9 +104,10 @@ def _base(inputs: Inputs) -> ProvenBase:
 
 
 def _public(reference: str) -> str:
-    """An image's name; where a registry of ECR has it, without the account and the region."""
+    """An image's name; without the registry, unless that is one where everybody can pull it."""
     host, slash, rest = reference.partition("/")
-    return rest if slash and ".dkr.ecr." in host else reference
+    is_host = bool(slash) and ("." in host or ":" in host or host == "localhost")
+    return rest if is_host and host not in EVERYBODYS else reference
 
 
 def _facts(found: Mapping[str, Any]) -> dict[str, str]:

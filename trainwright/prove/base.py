@@ -26,7 +26,7 @@ from trainwright.plan.draft import same_version
 from trainwright.plan.plan import Expectation, Plan, PlannedComponent, PlannedProbe, component_label
 from trainwright.plan.request import Request
 from trainwright.prove import probe as probing
-from trainwright.prove.differences import differences
+from trainwright.prove.differences import differences, distribution
 from trainwright.sources import base_image
 
 # What an image has in common with its base is not the build's; see trainwright.prove.probe.
@@ -92,7 +92,7 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
 
     Raises:
         Conflict: it lacks what ``--with`` or ``--set`` asks for, or has what ``--without`` refuses.
-        ProofFailed: Python, the framework or CUDA is another than its name says.
+        ProofFailed: Python, the framework, CUDA or the distribution is another than its name says.
     """
     found, image = versions(looked), str(plan.base.image)
     held = {component.name for component in plan.components if component.provider == BASE}
@@ -118,12 +118,15 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
         )
     named = held - {name for name, _ in request.set_}
     claims = {"components": [], "expect": [e.as_json() for e in plan.expect if e.component in named]}
-    different = [d for d in differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
-    if different:
+    wrong = [str(d) for d in differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
+    # What is put on top of a base (packages, their names, the label of the base) is that of its distribution.
+    if (system := distribution(looked.get("os", {}))) not in ("", plan.base.os):
+        wrong.append(f"base: os should be {plan.base.os}, the image has {system}")
+    if wrong:
         raise ProofFailed(
-            "\n".join([f"the base image is not what its name says: {image}", *(f"  {each}" for each in different)]),
+            "\n".join([f"the base image is not what its name says: {image}", *(f"  {each}" for each in wrong)]),
             remedy="Nothing was built. Pull the image again, or correct the image line that names it.",
-            differences=[str(each) for each in different],
+            differences=wrong,
         )
 
 

@@ -17,6 +17,8 @@ BASE = "base"  # the provider, as in trainwright.catalog.image_line, which is no
 SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is an error
 COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
 ROOT_KEYS = "ssh keys of root"
+# os-release calls some distributions by another name than images do.
+_DISTRIBUTIONS = {"amzn": "amazonlinux"}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,12 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any], *, in_build: 
         *_intruders(plan, found),
         *_changes(plan, found),
     ]
+
+
+def distribution(release: Mapping[str, str]) -> str:
+    """The base as plans and labels spell it, from ``/etc/os-release``; empty if unknown."""
+    name, version = release.get("ID", ""), release.get("VERSION_ID", "")
+    return f"{_DISTRIBUTIONS.get(name, name)}-{version}" if name and version else ""
 
 
 def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.core.errors import ProofFailed
 from trainwright.plan.plan import LABEL, variant
-from trainwright.prove.differences import Difference, differences
+from trainwright.prove.differences import Difference, differences, distribution
 
 if TYPE_CHECKING:
     import docker
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 UNPROVEN_LABEL = f"{LABEL}.unproven-push"
 BUILT_LABEL = f"{LABEL}.built"
-# os-release calls some distributions by another name than images do.
-_DISTRIBUTIONS = {"amzn": "amazonlinux"}
 _REBUILD = "The record belongs to another image, or was edited: ./invoke build creates image and record again."
 
 
@@ -101,7 +99,7 @@ def contradictions(record: BuildRecord) -> Iterator[Difference]:
         ("framework-version", main.get("version")),
         ("python", found.get("interpreter", {}).get("version")),
         ("cuda", cuda),
-        ("base", _distribution(found.get("os", {}))),
+        ("base", distribution(found.get("os", {}))),
     ]
     for name, fact in rows:
         stated = labels.get(f"{LABEL}.{name}", "")
@@ -116,12 +114,6 @@ def contradictions(record: BuildRecord) -> Iterator[Difference]:
 def _is_version(fact: str, label: str) -> bool:
     """Whether a version equals a label, or is more exact: 3.11.2 for 3.11, 2.6.0+cpu for 2.6.0."""
     return bool(label) and re.match(re.escape(label) + r"(?!\d)", fact) is not None
-
-
-def _distribution(release: Mapping[str, str]) -> str:
-    """The base as labels spell it, from ``/etc/os-release``; empty if unknown."""
-    name, version = release.get("ID", ""), release.get("VERSION_ID", "")
-    return f"{_DISTRIBUTIONS.get(name, name)}-{version}" if name and version else ""
 
 
 def mark_unproven(client: docker.DockerClient, record: BuildRecord, built: str, lacking: str) -> str:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, version_key
+from trainwright.catalog.nvidia_images import other_places
 from trainwright.core.errors import EngineError, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.runner import run
@@ -120,6 +121,14 @@ def image_sources(inputs: Inputs, engine: Engine) -> list[Source]:
         Source("base image", i.pinned, "the base", ((i.pinned, partial(_ask_registry, engine, i.pinned)),))
         for i in inputs.images
         if inputs.site.image_folder is None and not _has_image(engine, i.pinned)
+    ]
+
+
+def images_elsewhere(image: str, engine: Engine) -> list[Source]:
+    """The same image in the other registries where its publisher has it, if any: each a source of its own."""
+    others = other_places(image)
+    return [
+        Source("base image", other, "the base", ((other, partial(_ask_registry, engine, other)),)) for other in others
     ]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from trainwright.catalog.catalog import Catalog
@@ -17,10 +19,11 @@ from trainwright.plan.of_line import plan_of
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
 from trainwright.sources.inputs import Input, Inputs
-from trainwright.sources.reachability import Source, archive_sources, ask, image_sources
+from trainwright.sources.reachability import Source, archive_sources, ask, image_sources, images_elsewhere
 
 AT_A_TIME = 40  # sources that are asked at the same time
 SECONDS = 30.0  # for as many
+LINES_AT_A_TIME = 4  # whose Python packages are asked for: uv waits for indexes most of its time
 
 
 class Unavailable(Document):
@@ -94,12 +97,39 @@ def survey(
         some = distinct[begin : begin + AT_A_TIME]
         say(f"asking for archives and base images, {begin + len(some)} of {len(distinct)}")
         silent |= {_key(source): places for source, places in ask(some, SECONDS)}
+    if engine is not None:
+        silent |= {key: places | _elsewhere(key[1], engine) for key, places in silent.items() if key[0] == "base image"}
     rows = []
-    for number, each in enumerate(gathered, start=1):
-        line = each.entry.line
-        say(f"asking for Python packages, {line.framework} {each.entry.name}, {number} of {len(gathered)}")
-        rows.append(_row(each, silent, missing_packages))
+    for row in _rows(gathered, silent, missing_packages):
+        rows.append(row)
+        say(f"{row.framework} {row.version} {row.cuda}: {_verdict(row)} ({len(rows)} of {len(gathered)} lines)")
     return SourcesDocument(schema="trainwright/sources/1", base_images_asked=engine is not None, lines=tuple(rows))
+
+
+def _rows(
+    gathered: Sequence[_Gathered], silent: Mapping[tuple[str, str], dict[str, str]], missing: MissingPackages
+) -> Iterator[LineSources]:
+    """The lines in their order, some at a time, each as soon as it is known."""
+    pool = ThreadPoolExecutor(LINES_AT_A_TIME)
+    try:
+        yield from pool.map(partial(_row, silent=silent, missing=missing), gathered)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _verdict(row: LineSources) -> str:
+    if row.problem or row.unavailable:
+        return row.problem or f"missing: {', '.join(each.name for each in row.unavailable)}"
+    return f"all {row.asked} sources answer"
+
+
+def _elsewhere(image: str, engine: Engine) -> dict[str, str]:
+    """Of an image that its registry does not give, the answers of the other registries that publish it."""
+    sources = images_elsewhere(image, engine)
+    refused = {source.name: places[source.name] for source, places in ask(sources, SECONDS)} if sources else {}
+    plain = image.partition("@")[0]
+    has = {name: f"has it: docker pull {name} && docker tag {name} {plain}" for name in (s.name for s in sources)}
+    return has | refused
 
 
 def _gather(entry: Line, catalog: Catalog, site: Site, engine: Engine | None) -> _Gathered:
@@ -112,7 +142,7 @@ def _gather(entry: Line, catalog: Catalog, site: Site, engine: Engine | None) ->
     return _Gathered(entry, inputs, "", tuple(sources))
 
 
-def _row(each: _Gathered, silent: Mapping[tuple[str, str], dict[str, str]], missing: MissingPackages) -> LineSources:
+def _row(each: _Gathered, *, silent: Mapping[tuple[str, str], dict[str, str]], missing: MissingPackages) -> LineSources:
     line, inputs, problem = each.entry.line, each.inputs, each.problem
     unavailable = [
         Unavailable(kind=source.kind, name=source.name, needed_by=source.needed_by, places=silent[_key(source)])

@@ -74,6 +74,7 @@ def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
         table([("component", "version", "provider", "download"), *rows]),
         "",
         *(f"tag   {tag}" for tag in plan.tags),
+        *([f"loads {', '.join(f'{name} {what}' for name, what in plan.loads.items())}"] if plan.loads else []),
         *own_text(plan),
         f"proof {PROOFS[proof.state].format(proof.date)}",
         *(f"note  {notice}" for notice in plan.notices),

@@ -25,7 +25,7 @@ class SourcesFlags(CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
     heading: ClassVar[str] = "Which lines"
     examples: ClassVar[tuple[str, ...]] = (
         "sources pytorch/cpu pytorch:cu124",
-        "sources --framework pytorch",
+        "sources --check --framework pytorch",
         "sources --framework pytorch --cuda cu124 --site site.toml",
         "sources --json",
     )
@@ -35,6 +35,7 @@ class SourcesFlags(CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
         alias="line",
         description="image lines: pytorch/cpu (a folder of images/), pytorch:cu124, pytorch, or a pattern",
     )
+    check: bool = Field(default=False, description="ask and build nothing: what this verb does with and without it")
     framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
     version: str | None = Field(default=None, description="only lines of this version")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")

@@ -83,6 +83,28 @@ def test_a_proof_says_nothing_of_the_machine():
     assert "somebody" in json.dumps(RECORDED["rehearsal"])
 
 
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        ("registry.corp.example:5000/mirror/cuda:12.4.1-base-ubuntu22.04", "mirror/cuda:12.4.1-base-ubuntu22.04"),
+        ("registry.corp.example/base@sha256:" + "ab" * 32, "base@sha256:" + "ab" * 32),
+        ("localhost/base:1", "base:1"),
+        ("nvcr.io/nvidia/cuda:12.4.1-base-ubuntu22.04", "nvcr.io/nvidia/cuda:12.4.1-base-ubuntu22.04"),
+        ("nvidia/cuda:12.4.1-base-ubuntu22.04", "nvidia/cuda:12.4.1-base-ubuntu22.04"),
+    ],
+)
+def test_a_proof_names_no_registry_of_the_site(image, told):
+    """A host and a folder are told apart as the engine does it: by a dot, a colon, or the word localhost."""
+    catalog = open_catalog()
+    entry = next(each for each in catalog.lines if each.line.base.kind == "nvidia")
+    plan = plan_of(entry, catalog)
+    plan = plan.replace(base=plan.base.replace(image=image))
+    inputs = gather(plan, catalog.alone(entry), Site())
+    proof = make_proof(entry, recorded(plan), inputs, rehearsed(), gpu=False, efa=False)
+    assert proof.base.image == told
+    assert "corp.example" not in dump(proof)
+
+
 def test_an_error_of_the_probe_is_its_last_line():
     facts = proof_of().facts
     assert facts["nccl"]["error"] == "IndexError: list index out of range"

@@ -106,6 +106,35 @@ def test_a_base_that_is_not_what_its_name_says(facts: dict[str, Any], component:
         base.check_claims(*planned(), looked(**facts))
 
 
+# /etc/os-release of ubuntu:20.04, debian:11 and amazonlinux:2023, as these distributions ship it.
+UBUNTU = {"ID": "ubuntu", "VERSION_ID": "20.04"}
+DEBIAN = {"ID": "debian", "VERSION_ID": "11"}
+AMAZON = {"ID": "amzn", "VERSION_ID": "2023"}
+
+
+@pytest.mark.parametrize(
+    ("claimed", "release"),
+    [("ubuntu-20.04", UBUNTU), ("debian-11", DEBIAN), ("amazonlinux-2023", AMAZON), ("ubuntu-20.04", {})],
+)
+def test_a_base_of_the_distribution_of_its_line(claimed: str, release: dict[str, str]) -> None:
+    plan, request = planned()
+    base.check_claims(plan.replace(base=plan.base.replace(os=claimed)), request, {**LOOKED, "os": release})
+
+
+@pytest.mark.parametrize(
+    ("claimed", "release", "has"),
+    [
+        ("ubuntu-22.04", UBUNTU, "ubuntu-20.04"),
+        ("ubuntu-20.04", DEBIAN, "debian-11"),
+        ("ubuntu-20.04", AMAZON, "amazonlinux-2023"),
+    ],
+)
+def test_a_base_of_another_distribution(claimed: str, release: dict[str, str], has: str) -> None:
+    plan, request = planned()
+    with pytest.raises(ProofFailed, match=f"os should be {claimed}, the image has {has}"):
+        base.check_claims(plan.replace(base=plan.base.replace(os=claimed)), request, {**LOOKED, "os": release})
+
+
 # libgdrapi.so.2.5 is of GDRCopy 2.5 and of 2.5.1 (NVIDIA/gdrcopy 117f1f4f, src/Makefile: LIB_VER); the binaries of
 # aws-ofi-nccl before 1.2 and of RMM 0.15 hold no version.
 @pytest.mark.parametrize(

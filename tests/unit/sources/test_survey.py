@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from trainwright.core.errors import SourceError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.engine.engine import Client, Engine
 from trainwright.site.site import Site
+from trainwright.sources import reachability
+from trainwright.sources import survey as surveying
 from trainwright.sources.inputs import Input, Inputs
 from trainwright.sources.survey import LineSources, SourcesDocument, survey
 
@@ -119,3 +122,58 @@ def test_an_index_that_does_not_answer_is_the_problem_of_a_line(catalog: Catalog
         raise SourceError("the index does not answer", remedy="")
 
     assert [row.problem for row in rows(asked(catalog, silent))] == ["the index does not answer"] * 2
+
+
+def test_each_line_is_told_of_when_it_is_known(catalog: Catalog, server: Loopback) -> None:
+    """Two lines are begun; what is known of the first is said while the second is still asked about."""
+    server.pages["/hello-2.10.tar.gz"] = b"bytes"
+    told: list[str] = []
+    first_told = threading.Event()
+
+    def say(line: str) -> None:
+        told.append(line)
+        if "(1 of 2 lines)" in line:
+            first_told.set()
+
+    second = catalog.lines[1].line.version
+
+    def slow(entry: Line, inputs: Inputs) -> Iterable[Input]:
+        if entry.line.version == second:
+            assert first_told.wait(30), "the first line waited for the second"
+            return [file for file in inputs.python if file.owner == "tools"][:1]
+        return ()
+
+    survey(catalog.lines, catalog, Site(), ENGINE, slow, say=say)
+    one, two = [line for line in told if " lines)" in line]
+    assert "sources answer" in one
+    assert "missing: " in two
+
+
+# What an engine says of a tag that a registry does not have (distribution's errcode MANIFEST_UNKNOWN).
+UNKNOWN = "manifest unknown: manifest unknown"
+
+
+@pytest.mark.parametrize("also_gone", [False, True])
+def test_an_image_of_nvidia_is_asked_for_at_its_other_registry(
+    monkeypatch: pytest.MonkeyPatch, also_gone: bool
+) -> None:
+    shipped = load_catalog()
+    entry = next(each for each in shipped.lines if each.line.base.kind == "nvidia")
+    asked_for = []
+
+    def registry(_: Engine, image: str) -> str:
+        asked_for.append(image)
+        return UNKNOWN if also_gone or not image.startswith("nvcr.io/") else ""
+
+    monkeypatch.setattr(reachability, "_ask_registry", registry)
+    monkeypatch.setattr(surveying, "archive_sources", lambda *_: [])
+    (line,) = survey([entry], shipped, Site(), ENGINE, nothing, say=lambda _: None).lines
+    images = {one.name for one in line.unavailable}
+    others = {f"nvcr.io/{image}" for image in images}
+    assert images
+    assert set(asked_for) == images | others
+    for one in line.unavailable:
+        other, plain = f"nvcr.io/{one.name}", one.name.partition("@")[0]
+        assert one.places[one.name] == UNKNOWN
+        found = f"has it: docker pull nvcr.io/{plain} && docker tag nvcr.io/{plain} {plain}"
+        assert one.places[f"nvcr.io/{plain}"] == (UNKNOWN if also_gone else found), other
