@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Channel, FileSystem
+from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem
 
 API = "AWS's API reference"
 DOCUMENTED = Rule(
@@ -38,7 +38,8 @@ EXCLUDED = Rule(
     f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
     "UltraServers; OutputDataConfig: no KMS key with S3 Express One Zone; "
     "botocore's model, ReservedCapacityInstanceType: the types of training plans; InstancePreferences: their capacity "
-    "is not spot capacity (a warning); "
+    "is not spot capacity (a warning); AWS's developer guide, internet-free mode and remote debugging: an isolated "
+    "container calls no AWS service, the agent of a shell calls Systems Manager (a warning); "
     "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
@@ -58,7 +59,15 @@ LOCAL_STORAGE = Rule(
     "(g7e, p6, trn2)",
     remedy="Remove volume_kms_key: the instance encrypts its local disks itself.",
 )
-RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE)
+NO_VOLUME = Rule(
+    code="TW330",
+    severity="warning",
+    title="volume_gb with an instance type that gets no volume, only its local disks",
+    source="botocore's model of the SageMaker API, ResourceConfig.VolumeSizeInGB: no EBS storage is provisioned; "
+    "available storage is fixed to the capacity of the NVMe volumes; Amazon EC2 user guide, instance store volumes",
+    remedy="Remove volume_gb, and take a type whose local disks have room for what is copied to them (File mode).",
+)
+RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME)
 _LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family with a d, such as p4d
 ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
 MAX_RUN = 28 * 24 * 3600
@@ -145,6 +154,12 @@ def _planned(subject: Subject) -> Iterator[Finding]:
 
 def _in_a_vpc(subject: Subject) -> Iterator[Finding]:
     job = subject.job
+    if job.remote_debug and job.network_isolation:
+        yield EXCLUDED.finding(
+            "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
+            path="remote_debug",
+            severity="warning",
+        )
     if job.subnets and job.security_group_ids:
         return
     missing = "subnets" if not job.subnets else "security_group_ids"
@@ -185,6 +200,10 @@ def _streamed(subject: Subject) -> Iterator[Finding]:
 def _keys(subject: Subject) -> Iterator[Finding]:
     if subject.job.output_kms_key and _DIRECTORY_BUCKET.match(subject.job.output or ""):
         yield EXCLUDED.finding("output_kms_key with a bucket of S3 Express One Zone", path="output_kms_key")
-    for _, kind, _ in subject.instances if subject.job.volume_kms_key else ():
+    for _, kind, _ in subject.instances:
         if "d" in kind.family or kind.family.startswith(_LOCAL):
-            yield LOCAL_STORAGE.finding(f"{kind.name} has local disks", path="volume_kms_key")
+            if subject.job.volume_kms_key:
+                yield LOCAL_STORAGE.finding(f"{kind.name} has local disks", path="volume_kms_key")
+            if subject.job.volume_gb != DEFAULT_VOLUME_GB:
+                told = f"{subject.job.volume_gb} GB do not change the storage of {kind.name}, its local disks"
+                yield NO_VOLUME.finding(told, path="volume_gb")

@@ -28,6 +28,8 @@ from trainwright.sagemaker.distribution import (
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.spellings import respelled
 
+DEFAULT_VOLUME_GB = 30  # as in both SDKs
+
 
 class Model(Record):
     """The model, for the comparison with a GPU's memory."""
@@ -261,7 +263,7 @@ class Job(Record):
     name: str | None = Field(default=None, description="prefix of the job's name (default: the repository's name)")
     output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
     disable_output_compression: bool = Field(default=False, description="upload the model without packing it")
-    volume_gb: Positive = Field(default=30, description="disk size of each instance in GB")
+    volume_gb: Positive = Field(default=DEFAULT_VOLUME_GB, description="disk size of each instance in GB")
     max_run: Positive = Field(default=86400, description="maximum run time in seconds")
     max_wait: Positive | None = Field(default=None, description="maximum seconds from request to end, with spot")
     subnets: tuple[str, ...] = ()
