@@ -20,6 +20,8 @@ from trainwright.engine.engine import Engine, connect
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
+SCARCE = 12_000_000_000  # bytes: what the modules that run at once may write, more or less
+KEPT_CACHE = "8GB"  # of the build cache where the disk is scarce: what the last builds of a test used
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
 TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "registry", "upload", "gpu"))
@@ -115,6 +117,24 @@ def make_room(engine: Engine) -> None:
         raise EngineError(
             f"the tests that build and run images need {ROOM / 1e9:.0f} GB; {engine.data_root} has {free / 1e9:.0f} GB",
             remedy=f"Free the disk, for example: {engine.client.path} system prune --all",
+        )
+
+
+def keep_room(engine: Engine) -> None:
+    """Delete the oldest of the build cache where the engine's disk is nearly full, on a machine made for a run.
+
+    A full disk fails builds for no fault of theirs, and what is unpacked for one CUDA image stays in the cache though
+    no later test needs it.
+
+    Args:
+        engine: the engine that builds the images.
+    """
+    if _free(engine) < SCARCE and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
+        subprocess.run(  # noqa: S603 - argv is ours
+            [engine.client.path, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE],
+            env={**os.environ, **engine.cli_env},
+            stdout=subprocess.DEVNULL,
+            check=False,
         )
 
 

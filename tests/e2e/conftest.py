@@ -23,6 +23,7 @@ from typing import Any
 import docker as docker_sdk
 import pytest
 
+from devtools.checks import keep_room
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
@@ -92,6 +93,12 @@ def engine_is_there() -> None:
         if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
             raise
         pytest.skip(f"no engine: {lacking.message}")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room(engine_is_there: None) -> None:
+    """Room on the engine's disk before each module, where the machine is made for the run."""
+    keep_room(connect(setup=False))
 
 
 @pytest.fixture(scope="session")

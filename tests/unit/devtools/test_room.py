@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.checks import ROOM, make_room
+from devtools.checks import ROOM, SCARCE, keep_room, make_room
 from trainwright.core.errors import EngineError
 from trainwright.engine.engine import Client, Engine
 
@@ -49,3 +49,17 @@ def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM))
     make_room(engine)
     assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("free", [0, SCARCE - 1, SCARCE])
+@pytest.mark.parametrize("made_for_the_run", [False, True])
+def test_a_run_deletes_old_cache_when_the_disk_is_nearly_full(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, made_for_the_run: bool
+) -> None:
+    if made_for_the_run:
+        monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    keep_room(engine)
+    called = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
+    assert called.startswith("builder prune --all --force --keep-storage") == (made_for_the_run and free < SCARCE)
+    assert "system" not in called, "images of other tests stay"
