@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import jinja2
 import yaml
 
 from trainwright.catalog import catalog as reading
@@ -59,6 +60,26 @@ def read_once() -> None:
     for name in ("_read_line", "_read_component"):
         setattr(reading, name, once(getattr(reading, name)))
     reading.read_yaml = functools.wraps(reading.read_yaml)(read_yaml)
+
+
+def compile_once() -> None:
+    """From here on this process compiles no template twice, though most tests have a cache of their own.
+
+    The code of a template follows from its text, its names and the settings of its environment.
+    """
+    compile_, compiled = jinja2.Environment.compile, {}
+
+    @functools.wraps(compile_)
+    def once(environment: Any, source: Any, name: Any = None, filename: Any = None, *more: Any, **named: Any) -> Any:
+        if more or named or not isinstance(source, str):
+            return compile_(environment, source, name, filename, *more, **named)
+        settings = (environment.trim_blocks, environment.lstrip_blocks, environment.autoescape)
+        key = (source, name, filename, *settings, *sorted(environment.filters), *sorted(environment.tests))
+        if key not in compiled:
+            compiled[key] = compile_(environment, source, name, filename)
+        return compiled[key]
+
+    jinja2.Environment.compile = once
 
 
 def debian_lines() -> Catalog:

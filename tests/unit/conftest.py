@@ -11,13 +11,14 @@ import pytest
 
 from tests.doubles.service_models import watch_clients
 from tests.support import tries as hostile
-from tests.support.catalogs import read_once
+from tests.support.catalogs import compile_once, read_once
 from tests.support.loopback import Loopback, loopback
 from tests.support.tries import Tried, Try
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
 pytest.register_assert_rewrite("tests.support.remote_builds")
 read_once()
+compile_once()
 watch_clients()
 
 # What `test --fast` leaves out, with all tests of hypothesis: the slowest modules, four fifths of the unit tests' time.
