@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.checks import ROOM, SCARCE, keep_room, make_room
+from devtools.checks import LEAST, ROOM, SCARCE, keep_room, make_room
 from trainwright.core.errors import EngineError
 from trainwright.engine.engine import Client, Engine
 
@@ -42,6 +42,19 @@ def test_a_machine_made_for_the_run_is_emptied(engine: Engine, tmp_path: Path, m
     monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
     make_room(engine)
     assert (tmp_path / "calls").read_text() == "system prune --all --force --volumes\n"
+
+
+def test_a_machine_that_is_emptied_needs_less_but_not_nothing(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LEAST))
+    with pytest.raises(EngineError, match=f"need {ROOM // 10**9} GB"):
+        make_room(engine)
+    monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    make_room(engine)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LEAST - 1))
+    with pytest.raises(EngineError, match=f"need {LEAST // 10**9} GB"):
+        make_room(engine)
 
 
 def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
