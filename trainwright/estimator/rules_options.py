@@ -67,7 +67,19 @@ NO_VOLUME = Rule(
     "available storage is fixed to the capacity of the NVMe volumes; Amazon EC2 user guide, instance store volumes",
     remedy="Remove volume_gb, and take a type whose local disks have room for what is copied to them (File mode).",
 )
-RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME)
+ONE_OBJECT = Rule(
+    code="TW331",
+    severity="warning",
+    title="a single file that is divided between several hosts: all but one get nothing",
+    source=f"{API}, S3DataSource.S3DataDistributionType: not more instances than objects, as some would get no data "
+    "and be paid for",
+    remedy="Give all hosts the file (distribution: FullyReplicated), or name a prefix with at least an object a host.",
+)
+RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME, ONE_OBJECT)
+# How the names of single files end; a prefix ends with a folder's name or a slash.
+_FILE = re.compile(
+    r"\.(?:tar|tgz|gz|bz2|zst|zip|csv|tsv|txt|jsonl?|parquet|arrow|tfrecords?|rec|h5|hdf5|npy|npz|pkl|pt)$"
+)
 _LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family with a d, such as p4d
 ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
 MAX_RUN = 28 * 24 * 3600
@@ -93,6 +105,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if job.spot and job.training_plan:
         yield EXCLUDED.finding("spot with training_plan, which is paid for already", path="spot", severity="warning")
     yield from _streamed(subject)
+    yield from _divided(subject)
     yield from _grouped(subject)
     yield from _placed(subject)
     yield from _planned(subject)
@@ -103,6 +116,22 @@ def check(subject: Subject) -> Iterator[Finding]:
         for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
             if value is not None:
                 yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
+
+
+def _divided(subject: Subject) -> Iterator[Finding]:
+    job = subject.job
+    for name, given in job.inputs.items():
+        try:
+            made = channel(name, given)
+        except RequestError:
+            continue  # reported by TW270
+        if not isinstance(made, Channel) or made.distribution != "ShardedByS3Key" or made.s3_data_type != "S3Prefix":
+            continue
+        groups = [group.instance_count for group in job.instance_groups if group.name in made.instance_groups]
+        hosts = sum(groups) if groups else job.hosts
+        if hosts > 1 and _FILE.search(made.s3_data):
+            told = f"{made.s3_data} is one object, and {hosts} hosts divide the objects"
+            yield ONE_OBJECT.finding(told, path=f"inputs.{name}")
 
 
 def _grouped(subject: Subject) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import test_cluster_rules
+from tests.unit.estimator import test_cluster_rules, test_storage_rules
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.image import ImageFacts
 from trainwright.estimator.subject import Subject
@@ -184,9 +184,6 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW284", dist({"mpi": MPI}), image(), 3),
     ("TW285", {"debugger": {"s3_uri": "s3://bucket/t"}, "profiler": {"s3_uri": "s3://bucket/p"}}, image(), 2),
     ("TW286", {"instance_type": P3, "volume_kms_key": "alias/volumes"}, image(), 2),
-    ("TW330", {"instance_type": P3, "volume_gb": 4000}, image(), 2),
-    ("TW330", {"instance_type": P4}, image(), 2),
-    ("TW295", {"remote_debug": True, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW290", {"name": "my-job", "role": "arn:aws:iam::123456789012:role/team/training"}, image(), 2),
     ("TW290", {"keep_alive": 21600, "environment": {"LONG": "x" * 512}}, image(), 2),
     ("TW291", {"hyperparameters": {"text": "x" * 2498}}, image(), 2),
@@ -389,7 +386,8 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW326", "TW327", "TW328", "TW329"}
 
 
 def test_every_rule_has_its_right_neighbour():
-    assert {code for code, *_ in (*NEIGHBOURS, *test_cluster_rules.NEIGHBOURS)} == set(CODES) - ELSEWHERE
+    tables = (NEIGHBOURS, test_cluster_rules.NEIGHBOURS, test_storage_rules.NEIGHBOURS)
+    assert {code for table in tables for code, *_ in table} == set(CODES) - ELSEWHERE
 
 
 @pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)

@@ -34,7 +34,7 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import test_cluster_rules, test_distribution_rules, test_image_rules
+from tests.unit.estimator import test_cluster_rules, test_distribution_rules, test_image_rules, test_storage_rules
 from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
 
@@ -150,9 +150,6 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW285", "profiler", {"profiler": {"s3_uri": "s3://bucket/p"}}, image(), 3),
     ("TW286", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW286", "volume_kms_key", {"instance_type": P4, "volume_kms_key": "alias/volumes"}, image(), 2),
-    ("TW330", "volume_gb", {"instance_type": "ml.g5.2xlarge", "volume_gb": 4000}, image(), 2),
-    ("TW330", "volume_gb", {"instance_type": P4, "volume_gb": 500}, image(), 2),
-    ("TW295", "remote_debug", {"remote_debug": True, "network_isolation": True}, image(), 2),
     ("TW215", "tuner.metric", tuned(metric="los"), image(), 2),
     ("TW215", "tuner.metric", tuned(metric="validation:auc") | {"image": ALGORITHM}, None, 2),
     ("TW215", "tuner.metric", tuned() | {"metrics": {}, "image": REFERENCE.replace("team/training", "knn")}, None, 2),
@@ -367,7 +364,8 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW305", "TW326", "TW327", "TW328", "TW3
 
 
 def test_every_code_has_a_case():
-    cases = (*CASES, *test_image_rules.CASES, *test_distribution_rules.CASES, *test_cluster_rules.CASES)
+    others = (test_image_rules, test_distribution_rules, test_cluster_rules, test_storage_rules)
+    cases = (*CASES, *(case for module in others for case in module.CASES))
     assert {case[0] for case in cases} | ELSEWHERE == set(CODES)
 
 

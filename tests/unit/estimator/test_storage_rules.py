@@ -1,0 +1,59 @@
+"""What a job's storage and network make useless: volumes that are not made, files that hosts divide, shells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.rule_jobs import GROUPS, ISOLATED, P3, P4, found, grouped, image, source_folder, spoken_at
+
+
+def sharded(place: str, hosts: int = 4, **channel: Any) -> dict[str, Any]:
+    """A job whose hosts divide what is at an address of S3."""
+    given = {"s3_data": place, "distribution": "ShardedByS3Key", **channel}
+    return {"instance_count": hosts, "inputs": {"train": given}}
+
+
+def of_group(name: str, place: str) -> dict[str, Any]:
+    """The same for the hosts of one group: two of "gpu", one of "data"."""
+    return grouped({}) | {"inputs": sharded(place, instance_groups=[name])["inputs"]}
+
+
+FILE = "s3://bucket/shards/train.tar"
+DEBUGGED = {"remote_debug": True}
+CASES = [
+    ("TW330", "volume_gb", {"instance_type": "ml.g5.2xlarge", "volume_gb": 4000}, image(), 2),
+    ("TW330", "volume_gb", {"instance_type": P4, "volume_gb": 500}, image(), 2),
+    ("TW331", "inputs.train", sharded(FILE), image(), 2),
+    ("TW331", "inputs.train", sharded("s3://bucket/train.tfrecord", hosts=2), image(), 2),
+    ("TW331", "inputs.train", of_group("gpu", FILE), image(), 2),
+    ("TW295", "remote_debug", {**DEBUGGED, **ISOLATED}, image(), 2),
+]
+NEIGHBOURS = [
+    ("TW330", {"instance_type": P3, "volume_gb": 4000}, image(), 2),
+    ("TW330", {"instance_type": P4}, image(), 2),
+    ("TW331", sharded("s3://bucket/shards/"), image(), 2),
+    ("TW331", sharded(f"{FILE}/"), image(), 2),
+    ("TW331", sharded(FILE, hosts=1), image(), 2),
+    ("TW331", of_group("data", FILE), image(), 2),
+    ("TW331", sharded(FILE, distribution="FullyReplicated"), image(), 2),
+    ("TW331", sharded("s3://bucket/train.json", s3_data_type="ManifestFile"), image(), 2),
+    ("TW295", {**DEBUGGED, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image(), 2),
+    ("TW295", ISOLATED, image(), 2),
+]
+folder = pytest.fixture(scope="module")(source_folder)
+
+
+def test_the_groups_are_of_two_and_of_one() -> None:
+    assert [(group["name"], group["instance_count"]) for group in GROUPS] == [("gpu", 2), ("data", 1)]
+
+
+@pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)
+def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
+    spoken_at(folder, code, path, changes, facts, sdk)
+
+
+@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
+def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
+    assert code not in {each.code for each in found(folder, changes, facts, sdk)}
