@@ -100,9 +100,9 @@ def survey(
     if engine is not None:
         silent |= {key: places | _elsewhere(key[1], engine) for key, places in silent.items() if key[0] == "base image"}
     rows = []
-    for row in _rows(gathered, silent, missing_packages):
+    for each, row in zip(gathered, _rows(gathered, silent, missing_packages), strict=True):
         rows.append(row)
-        say(f"{row.framework} {row.version} {row.cuda}: {_verdict(row)} ({len(rows)} of {len(gathered)} lines)")
+        say(f"{row.framework}/{each.entry.name}: {_verdict(row)} ({len(rows)} of {len(gathered)} lines)")
     return SourcesDocument(schema="trainwright/sources/1", base_images_asked=engine is not None, lines=tuple(rows))
 
 
