@@ -32,7 +32,7 @@ from tests.support.finished import Finished
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import images_dir, locked, state_dir, templates_dir
-from trainwright.engine.engine import connect, find_client
+from trainwright.engine.engine import Engine, connect, find_client
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
 pytest.register_assert_rewrite("tests.support.push_fixtures")
@@ -86,19 +86,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def engine_is_there() -> None:
+def engine_is_there() -> Engine:
     try:
-        connect(setup=False)
+        return connect(setup=False)
     except EngineError as lacking:
         if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
             raise
         pytest.skip(f"no engine: {lacking.message}")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def room(engine_is_there: None) -> None:
-    """Room on the engine's disk before each module, where the machine is made for the run."""
-    keep_room(connect(setup=False))
+@pytest.fixture(autouse=True)
+def room(engine_is_there: Engine) -> None:
+    """Room on the engine's disk before each test, where the machine is made for the run: some write 10 GB."""
+    keep_room(engine_is_there)
 
 
 @pytest.fixture(scope="session")
