@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 52_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 LEAST = 40_000_000_000  # the same where old cache is deleted on the way
-SCARCE = 16_000_000_000  # bytes: what the modules that run at once may write, more or less
+SCARCE = 16_000_000_000  # bytes: more than the tests that run at once write until the next one begins
 KEPT_CACHE = "8GB"  # of the build cache where the disk is scarce: what the last builds of a test used
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
