@@ -20,9 +20,9 @@ from trainwright.engine.engine import Engine, connect
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 52_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
-LEAST = 40_000_000_000  # the same where old cache is deleted on the way
-SCARCE = 16_000_000_000  # bytes: more than the tests that run at once write until the next one begins
-KEPT_CACHE = "8GB"  # of the build cache where the disk is scarce: what the last builds of a test used
+ROOM_IF_PRUNED = 40_000_000_000  # the same if keep_room deletes old build cache during the run
+NEARLY_FULL = 16_000_000_000  # bytes; more than concurrent tests write before the next one starts
+KEPT_CACHE = "8GB"  # the most recent part of the build cache, which running tests use
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
 TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "registry", "upload", "gpu"))
@@ -114,7 +114,7 @@ def make_room(engine: Engine) -> None:
             check=False,
         )
         free = _free(engine)
-    needed = LEAST if os.environ.get("TRAINWRIGHT_TEST_PRUNE") else ROOM
+    needed = ROOM_IF_PRUNED if os.environ.get("TRAINWRIGHT_TEST_PRUNE") else ROOM
     if free < needed:
         has = f"{engine.data_root} has {free / 1e9:.0f} GB"
         raise EngineError(
@@ -124,15 +124,14 @@ def make_room(engine: Engine) -> None:
 
 
 def keep_room(engine: Engine) -> None:
-    """Delete the oldest of the build cache where the engine's disk is nearly full, on a machine made for a run.
+    """Delete the oldest build cache if the engine's disk is nearly full and the machine was made for this run.
 
-    A full disk fails builds for no fault of theirs, and what is unpacked for one CUDA image stays in the cache though
-    no later test needs it.
+    On a full disk, correct builds fail. The cache of one CUDA image is some 20 GB that no later test needs.
 
     Args:
         engine: the engine that builds the images.
     """
-    if _free(engine) < SCARCE and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
+    if _free(engine) < NEARLY_FULL and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
         subprocess.run(  # noqa: S603 - argv is ours
             [engine.client.path, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE],
             env={**os.environ, **engine.cli_env},

@@ -94,7 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _AtOnce:
-    """Names each failed test, and why, when it has failed: a run that is cut off has no summary."""
+    """Reports each failed test and its reason immediately: a run that is cut off prints no summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -105,7 +105,7 @@ class _AtOnce:
             terminal.ensure_newline()
             crash = getattr(report.longrepr, "reprcrash", None)
             why = " ".join((crash.message if crash else str(report.longrepr)).split())
-            # Of what a command printed, the end says most.
+            # The end of a command's output says most.
             terminal.write_line(f"FAILED {report.nodeid} ({report.when}): {why[:300]}{why[300:][-600:]}")
 
 

@@ -97,7 +97,7 @@ def engine_is_there() -> Engine:
 
 @pytest.fixture(autouse=True)
 def room(engine_is_there: Engine) -> None:
-    """Room on the engine's disk before each test, where the machine is made for the run: some write 10 GB."""
+    """Free disk space before each test, on a machine that was made for this run; some tests write 10 GB."""
     keep_room(engine_is_there)
 
 

@@ -63,9 +63,9 @@ def read_once() -> None:
 
 
 def compile_once() -> None:
-    """From here on this process compiles no template twice, though most tests have a cache of their own.
+    """Make this process compile each template only once, although most tests have a cache of their own.
 
-    The code of a template follows from its text, its names and the settings of its environment.
+    The compiled code depends on the text, the names and the settings of the environment.
     """
     compile_, compiled = jinja2.Environment.compile, {}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem
+from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem, Job
 
 API = "AWS's API reference"
 DOCUMENTED = Rule(
@@ -62,21 +63,21 @@ LOCAL_STORAGE = Rule(
 NO_VOLUME = Rule(
     code="TW330",
     severity="warning",
-    title="volume_gb with an instance type that gets no volume, only its local disks",
+    title="volume_gb for an instance type that uses its local disks instead of a volume",
     source="botocore's model of the SageMaker API, ResourceConfig.VolumeSizeInGB: no EBS storage is provisioned; "
     "available storage is fixed to the capacity of the NVMe volumes; Amazon EC2 user guide, instance store volumes",
-    remedy="Remove volume_gb, and take a type whose local disks have room for what is copied to them (File mode).",
+    remedy="Remove volume_gb, and use an instance type whose local disks are large enough for the data.",
 )
 ONE_OBJECT = Rule(
     code="TW331",
     severity="warning",
-    title="a single file that is divided between several hosts: all but one get nothing",
-    source=f"{API}, S3DataSource.S3DataDistributionType: not more instances than objects, as some would get no data "
-    "and be paid for",
-    remedy="Give all hosts the file (distribution: FullyReplicated), or name a prefix with at least an object a host.",
+    title="a single object that is sharded over several hosts: only one of them gets data",
+    source=f"{API}, S3DataSource.S3DataDistributionType: not more instances than objects, or some get no data and are "
+    "paid for",
+    remedy="Use distribution: FullyReplicated, or a prefix with at least one object per host.",
 )
 RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME, ONE_OBJECT)
-# How the names of single files end; a prefix ends with a folder's name or a slash.
+# Suffixes of files; a prefix ends with the name of a folder or a slash.
 _FILE = re.compile(
     r"\.(?:tar|tgz|gz|bz2|zst|zip|csv|tsv|txt|jsonl?|parquet|arrow|tfrecords?|rec|h5|hdf5|npy|npz|pkl|pt)$"
 )
@@ -98,50 +99,60 @@ def check(subject: Subject) -> Iterator[Finding]:
         if key.lower().startswith("aws:"):
             yield DOCUMENTED.finding(f"the tag {key!r}: keys that begin with aws: are AWS's own", path=f"tags.{key}")
     yield from _in_a_vpc(subject)
-    if job.keep_alive:
-        for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
-            if given:
-                yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
-    if job.spot and job.training_plan:
-        yield EXCLUDED.finding("spot with training_plan, which is paid for already", path="spot", severity="warning")
+    yield from _together(job)
     yield from _streamed(subject)
-    yield from _divided(subject)
+    yield from _divided(job)
     yield from _grouped(subject)
     yield from _placed(subject)
     yield from _planned(subject)
     if (job.role or "").endswith("/"):
         yield DOCUMENTED.finding(f"{job.role} has no name behind its path", path="role")
-    yield from _keys(subject)
+    yield from _storage(subject)
     if subject.sdk == 3:
         for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
             if value is not None:
                 yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
 
 
-def _divided(subject: Subject) -> Iterator[Finding]:
-    job = subject.job
+def _together(job: Job) -> Iterator[Finding]:
+    """Check pairs of options that exclude each other."""
+    if job.keep_alive:
+        for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
+            if given:
+                yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
+    if job.spot and job.training_plan:
+        yield EXCLUDED.finding("spot with training_plan, which is paid for already", path="spot", severity="warning")
+    if job.remote_debug and job.network_isolation:
+        yield EXCLUDED.finding(
+            "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
+            path="remote_debug",
+            severity="warning",
+        )
+
+
+def _inputs(job: Job) -> Iterator[tuple[str, Channel | FileSystem]]:
+    """The input channels that are valid; TW270 reports the others."""
     for name, given in job.inputs.items():
-        try:
-            made = channel(name, given)
-        except RequestError:
-            continue  # reported by TW270
+        with suppress(RequestError):
+            yield name, channel(name, given)
+
+
+def _divided(job: Job) -> Iterator[Finding]:
+    """Check that a channel that is sharded over several hosts is not a single object."""
+    for name, made in _inputs(job):
         if not isinstance(made, Channel) or made.distribution != "ShardedByS3Key" or made.s3_data_type != "S3Prefix":
             continue
         groups = [group.instance_count for group in job.instance_groups if group.name in made.instance_groups]
         hosts = sum(groups) if groups else job.hosts
         if hosts > 1 and _FILE.search(made.s3_data):
-            told = f"{made.s3_data} is one object, and {hosts} hosts divide the objects"
+            told = f"{made.s3_data} is a single object, so only one of {hosts} hosts gets data"
             yield ONE_OBJECT.finding(told, path=f"inputs.{name}")
 
 
 def _grouped(subject: Subject) -> Iterator[Finding]:
     """Check that all channels in S3 have instance groups, or none; file systems cannot have any."""
     having: dict[bool, list[str]] = {True: [], False: []}
-    for name, given in subject.job.inputs.items():
-        try:
-            made = channel(name, given)
-        except RequestError:
-            continue  # reported by TW270
+    for name, made in _inputs(subject.job):
         if isinstance(made, Channel):
             having[bool(made.instance_groups)].append(name)
     # The code of an isolated job is a channel too, to which SDK 2 gives no groups.
@@ -183,32 +194,18 @@ def _planned(subject: Subject) -> Iterator[Finding]:
 
 def _in_a_vpc(subject: Subject) -> Iterator[Finding]:
     job = subject.job
-    if job.remote_debug and job.network_isolation:
-        yield EXCLUDED.finding(
-            "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
-            path="remote_debug",
-            severity="warning",
-        )
     if job.subnets and job.security_group_ids:
         return
     missing = "subnets" if not job.subnets else "security_group_ids"
     if job.registry and job.registry.access_mode == "Vpc":
         yield NO_VPC.finding(f"{missing} is missing", path="registry")
-    for name, given in job.inputs.items():
-        try:
-            on_file_system = isinstance(channel(name, given), FileSystem)
-        except RequestError:
-            continue  # reported by TW270
-        if on_file_system:
+    for name, made in _inputs(job):
+        if isinstance(made, FileSystem):
             yield NO_VPC.finding(f"{missing} is missing", path=f"inputs.{name}")
 
 
 def _streamed(subject: Subject) -> Iterator[Finding]:
-    for name, given in subject.job.inputs.items():
-        try:
-            made = channel(name, given)
-        except RequestError:
-            continue  # reported by TW270
+    for name, made in _inputs(subject.job):
         if not isinstance(made, Channel) or made.input_mode == "Pipe":
             continue
         mode = made.input_mode or "File"
@@ -226,7 +223,8 @@ def _streamed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _keys(subject: Subject) -> Iterator[Finding]:
+def _storage(subject: Subject) -> Iterator[Finding]:
+    """Check the volumes and the keys that encrypt them and the models."""
     if subject.job.output_kms_key and _DIRECTORY_BUCKET.match(subject.job.output or ""):
         yield EXCLUDED.finding("output_kms_key with a bucket of S3 Express One Zone", path="output_kms_key")
     for _, kind, _ in subject.instances:
@@ -234,5 +232,5 @@ def _keys(subject: Subject) -> Iterator[Finding]:
             if subject.job.volume_kms_key:
                 yield LOCAL_STORAGE.finding(f"{kind.name} has local disks", path="volume_kms_key")
             if subject.job.volume_gb != DEFAULT_VOLUME_GB:
-                told = f"{subject.job.volume_gb} GB do not change the storage of {kind.name}, its local disks"
+                told = f"volume_gb {subject.job.volume_gb} has no effect: {kind.name} uses its local disks"
                 yield NO_VOLUME.finding(told, path="volume_gb")

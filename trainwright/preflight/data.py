@@ -26,7 +26,7 @@ NO_SAMPLER = Rule(
     severity="warning",
     title="several processes train, and each reads all of the data",
     source=f"{SAMPLER_DOCS}: DistributedSampler gives each process its share",
-    remedy="DataLoader(…, sampler=DistributedSampler(dataset)); an IterableDataset takes its process's share itself.",
+    remedy="DataLoader(…, sampler=DistributedSampler(dataset)); an IterableDataset must divide its own stream.",
 )
 NO_DEVICE_LOADER = Rule(
     code="TW172",

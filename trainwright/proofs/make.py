@@ -14,12 +14,12 @@ from trainwright.core.records import read_record
 from trainwright.plan.licences import PUBLIC
 from trainwright.proofs.proof import EngineVersions, LineProof, Outcomes, ProvenBase, Rehearsed
 from trainwright.rehearse.documents import RehearsalDocument
+from trainwright.sources.base_image import canonical
 from trainwright.sources.inputs import Inputs
 
 # Amazon's PCI vendor (drivers/infiniband/hw/efa/efa_main.c of Linux: PCI_DEVICE(PCI_VENDOR_ID_AMAZON, 0xefa0) and on).
 AMAZON = "0x1d0f"
-# Registries that are no secret of a site.
-EVERYBODYS = (*PUBLIC, "nvcr.io")
+PUBLIC_REGISTRIES = (*PUBLIC, "nvcr.io")
 _ADDRESS = re.compile(r"\b[a-z]+://\S+")
 INFINIBAND = Path("/sys/class/infiniband")
 
@@ -104,10 +104,9 @@ def _base(inputs: Inputs) -> ProvenBase:
 
 
 def _public(reference: str) -> str:
-    """An image's name; without the registry, unless that is one where everybody can pull it."""
-    host, slash, rest = reference.partition("/")
-    is_host = bool(slash) and ("." in host or ":" in host or host == "localhost")
-    return rest if is_host and host not in EVERYBODYS else reference
+    """An image's name, without its registry unless that is a public one."""
+    registry, _, _ = canonical(reference).partition("/")
+    return reference if registry in PUBLIC_REGISTRIES else reference.removeprefix(f"{registry}/")
 
 
 def _facts(found: Mapping[str, Any]) -> dict[str, str]:

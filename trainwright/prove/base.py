@@ -119,7 +119,7 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
     named = held - {name for name, _ in request.set_}
     claims = {"components": [], "expect": [e.as_json() for e in plan.expect if e.component in named]}
     wrong = [str(d) for d in differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
-    # What is put on top of a base (packages, their names, the label of the base) is that of its distribution.
+    # Packages, their names and the label of the base depend on the distribution.
     if (system := distribution(looked.get("os", {}))) not in ("", plan.base.os):
         wrong.append(f"base: os should be {plan.base.os}, the image has {system}")
     if wrong:

@@ -188,10 +188,15 @@ def elsewhere(reference: str) -> list[str]:
             f"has the image, copy it: docker save {plain} -o FILE there, docker load -i FILE here."
         ]
     return [
-        f"The same image is {other}: docker pull {other} && docker tag {other} {plain}, or for every image of NVIDIA's "
+        f"The same image is {other}: {fetch_command(other, plain)}, or for every image of NVIDIA's "
         f'under [registries]: "docker.io/nvidia" = "{other.partition("/cuda:")[0]}"'
         for other in other_places(plain)
     ]
+
+
+def fetch_command(other: str, name: str) -> str:
+    """The command that pulls an image from another registry and gives it the name that a build uses."""
+    return f"docker pull {other} && docker tag {other} {name}"
 
 
 def save(engine: Engine, image_id: str, folder: Path) -> Path:

@@ -18,7 +18,6 @@ from typing import Literal
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, version_key
-from trainwright.catalog.nvidia_images import other_places
 from trainwright.core.errors import EngineError, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.runner import run
@@ -118,18 +117,15 @@ def archive_sources(inputs: Inputs, seconds: float) -> list[Source]:
 def image_sources(inputs: Inputs, engine: Engine) -> list[Source]:
     """The base images that the engine does not have. A folder of images is checked when they are loaded."""
     return [
-        Source("base image", i.pinned, "the base", ((i.pinned, partial(_ask_registry, engine, i.pinned)),))
+        image_source(i.pinned, engine)
         for i in inputs.images
         if inputs.site.image_folder is None and not _has_image(engine, i.pinned)
     ]
 
 
-def images_elsewhere(image: str, engine: Engine) -> list[Source]:
-    """The same image in the other registries where its publisher has it, if any: each a source of its own."""
-    others = other_places(image)
-    return [
-        Source("base image", other, "the base", ((other, partial(_ask_registry, engine, other)),)) for other in others
-    ]
+def image_source(name: str, engine: Engine) -> Source:
+    """A base image in the registry that its name says."""
+    return Source("base image", name, "the base", ((name, partial(_ask_registry, engine, name)),))
 
 
 def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]], ...]:

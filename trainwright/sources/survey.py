@@ -10,6 +10,7 @@ from typing import Literal
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Line
+from trainwright.catalog.nvidia_images import other_places
 from trainwright.core.errors import Failure, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.records import Document, Field
@@ -17,9 +18,10 @@ from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.of_line import plan_of
 from trainwright.site.site import Site
+from trainwright.sources.base_image import fetch_command
 from trainwright.sources.gather import gather
 from trainwright.sources.inputs import Input, Inputs
-from trainwright.sources.reachability import Source, archive_sources, ask, image_sources, images_elsewhere
+from trainwright.sources.reachability import Source, archive_sources, ask, image_source, image_sources
 
 AT_A_TIME = 40  # sources that are asked at the same time
 SECONDS = 30.0  # for as many
@@ -124,12 +126,13 @@ def _verdict(row: LineSources) -> str:
 
 
 def _elsewhere(image: str, engine: Engine) -> dict[str, str]:
-    """Of an image that its registry does not give, the answers of the other registries that publish it."""
-    sources = images_elsewhere(image, engine)
-    refused = {source.name: places[source.name] for source, places in ask(sources, SECONDS)} if sources else {}
-    plain = image.partition("@")[0]
-    has = {name: f"has it: docker pull {name} && docker tag {name} {plain}" for name in (s.name for s in sources)}
-    return has | refused
+    """What the other registries that publish an image answer, if there are any."""
+    name = image.partition("@")[0]
+    others = other_places(name)
+    refused = {
+        other.name: places[other.name] for other, places in ask([image_source(o, engine) for o in others], SECONDS)
+    }
+    return {other: refused.get(other) or f"has it: {fetch_command(other, name)}" for other in others}
 
 
 def _gather(entry: Line, catalog: Catalog, site: Site, engine: Engine | None) -> _Gathered:

@@ -35,7 +35,7 @@ class SourcesFlags(CatalogFlag, SiteFlag, ArtifactsFlag, JsonFlag):
         alias="line",
         description="image lines: pytorch/cpu (a folder of images/), pytorch:cu124, pytorch, or a pattern",
     )
-    check: bool = Field(default=False, description="ask and build nothing: what this verb does with and without it")
+    check: bool = Field(default=False, description="accepted for clarity; checking is all that this verb does")
     framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
     version: str | None = Field(default=None, description="only lines of this version")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")

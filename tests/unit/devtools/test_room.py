@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.checks import LEAST, ROOM, SCARCE, keep_room, make_room
+from devtools.checks import NEARLY_FULL, ROOM, ROOM_IF_PRUNED, keep_room, make_room
 from trainwright.core.errors import EngineError
 from trainwright.engine.engine import Client, Engine
 
@@ -47,13 +47,13 @@ def test_a_machine_made_for_the_run_is_emptied(engine: Engine, tmp_path: Path, m
 def test_a_machine_that_is_emptied_needs_less_but_not_nothing(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LEAST))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM_IF_PRUNED))
     with pytest.raises(EngineError, match=f"need {ROOM // 10**9} GB"):
         make_room(engine)
     monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
     make_room(engine)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LEAST - 1))
-    with pytest.raises(EngineError, match=f"need {LEAST // 10**9} GB"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM_IF_PRUNED - 1))
+    with pytest.raises(EngineError, match=f"need {ROOM_IF_PRUNED // 10**9} GB"):
         make_room(engine)
 
 
@@ -64,7 +64,7 @@ def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monke
     assert not (tmp_path / "calls").exists()
 
 
-@pytest.mark.parametrize("free", [0, SCARCE - 1, SCARCE])
+@pytest.mark.parametrize("free", [0, NEARLY_FULL - 1, NEARLY_FULL])
 @pytest.mark.parametrize("made_for_the_run", [False, True])
 def test_a_run_deletes_old_cache_when_the_disk_is_nearly_full(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, made_for_the_run: bool
@@ -74,5 +74,5 @@ def test_a_run_deletes_old_cache_when_the_disk_is_nearly_full(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     keep_room(engine)
     called = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
-    assert called.startswith("builder prune --all --force --keep-storage") == (made_for_the_run and free < SCARCE)
+    assert called.startswith("builder prune --all --force --keep-storage") == (made_for_the_run and free < NEARLY_FULL)
     assert "system" not in called, "images of other tests stay"

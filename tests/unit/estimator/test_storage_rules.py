@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rule_jobs import GROUPS, ISOLATED, P3, P4, found, grouped, image, source_folder, spoken_at
+from tests.support.rule_jobs import ISOLATED, P3, P4, found, grouped, image, source_folder, spoken_at
 
 
 def sharded(place: str, hosts: int = 4, **channel: Any) -> dict[str, Any]:
@@ -43,10 +43,6 @@ NEIGHBOURS = [
     ("TW295", ISOLATED, image(), 2),
 ]
 folder = pytest.fixture(scope="module")(source_folder)
-
-
-def test_the_groups_are_of_two_and_of_one() -> None:
-    assert [(group["name"], group["instance_count"]) for group in GROUPS] == [("gpu", 2), ("data", 1)]
 
 
 @pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)

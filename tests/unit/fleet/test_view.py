@@ -30,7 +30,7 @@ def _silent_stdout(capsys):
 def watched(yard: Yard, mode: str, stream: io.StringIO, until: str = "") -> list[str]:
     """A run whose second line fails while the first one is built, until the stream holds a text; what was said.
 
-    The first one goes on when the view was told of the second's end: that the second has ended is noticed later.
+    The first line is built only after the view has reported the failure of the second.
     """
     said: list[str] = []
     view = make_view(mode, said.append, 2, stream)

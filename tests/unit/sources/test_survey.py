@@ -124,8 +124,8 @@ def test_an_index_that_does_not_answer_is_the_problem_of_a_line(catalog: Catalog
     assert [row.problem for row in rows(asked(catalog, silent))] == ["the index does not answer"] * 2
 
 
-def test_each_line_is_told_of_when_it_is_known(catalog: Catalog, server: Loopback) -> None:
-    """Two lines are begun; what is known of the first is said while the second is still asked about."""
+def test_each_line_is_reported_as_soon_as_it_is_checked(catalog: Catalog, server: Loopback) -> None:
+    """The result of the first line is reported while the second is still being checked."""
     server.pages["/hello-2.10.tar.gz"] = b"bytes"
     told: list[str] = []
     first_told = threading.Event()
