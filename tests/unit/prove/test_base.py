@@ -106,15 +106,22 @@ def test_a_base_that_is_not_what_its_name_says(facts: dict[str, Any], component:
         base.check_claims(*planned(), looked(**facts))
 
 
-# /etc/os-release of ubuntu:20.04, debian:11 and amazonlinux:2023, as these distributions ship it.
+# /etc/os-release of ubuntu:20.04 and debian:11, and of both releases of Amazon Linux (dylanaraps/pfetch #218).
 UBUNTU = {"ID": "ubuntu", "VERSION_ID": "20.04"}
 DEBIAN = {"ID": "debian", "VERSION_ID": "11"}
 AMAZON = {"ID": "amzn", "VERSION_ID": "2023"}
+AMAZON_2 = {"ID": "amzn", "VERSION_ID": "2"}
 
 
 @pytest.mark.parametrize(
     ("claimed", "release"),
-    [("ubuntu-20.04", UBUNTU), ("debian-11", DEBIAN), ("amazonlinux-2023", AMAZON), ("ubuntu-20.04", {})],
+    [
+        ("ubuntu-20.04", UBUNTU),
+        ("debian-11", DEBIAN),
+        ("amazonlinux-2023", AMAZON),
+        ("amazonlinux-2", AMAZON_2),
+        ("ubuntu-20.04", {}),
+    ],
 )
 def test_a_base_of_the_distribution_of_its_line(claimed: str, release: dict[str, str]) -> None:
     plan, request = planned()
@@ -127,6 +134,7 @@ def test_a_base_of_the_distribution_of_its_line(claimed: str, release: dict[str,
         ("ubuntu-22.04", UBUNTU, "ubuntu-20.04"),
         ("ubuntu-20.04", DEBIAN, "debian-11"),
         ("ubuntu-20.04", AMAZON, "amazonlinux-2023"),
+        ("amazonlinux-2023", AMAZON_2, "amazonlinux-2"),
     ],
 )
 def test_a_base_of_another_distribution(claimed: str, release: dict[str, str], has: str) -> None:
