@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -158,3 +159,17 @@ def test_what_the_container_lacks_is_a_conflict_before_anything_is_built(
         assert refused.code == 3, refused.err[-2000:]
         assert name in refused.json["message"]
         assert "#1 " not in refused.err, "no build step ran"
+
+
+def test_a_container_of_another_distribution_than_its_line_is_refused_before_anything_is_built(
+    generation: str, program: Callable, words: list[str], catalog: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(catalog, tmp_path / "own")
+    (file,) = own.glob("images/*/*/line.yaml")
+    line = yaml.safe_load(file.read_text())
+    line["base"]["os"] = "ubuntu-22.04"
+    file.write_text(yaml.safe_dump(line))
+    refused = program("build", *words[:-1], str(own), "--json")
+    assert refused.code == 6, refused.err[-2000:]
+    assert "os should be ubuntu-22.04, the image has debian-12" in refused.json["message"]
+    assert "#1 " not in refused.err, "no build step ran"
