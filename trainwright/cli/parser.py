@@ -228,7 +228,9 @@ def _check_value(flag: str, argument: Argument, kind: Any, verb: ParserContext |
     texts = [value for value in values if isinstance(value, str)]
     if kind is not list and len(texts) > 1:
         remedy = "Give it once: a verb takes one at a time."
-        if flag == "--request" and re.fullmatch(r"cu?[0-9.]+|cpu|[0-9.]+", texts[1]):
+        if "comma-separated" in (argument.help or ""):
+            remedy = f"In one flag: {flag} {','.join(texts)}"
+        elif flag == "--request" and re.fullmatch(r"cu?[0-9.]+|cpu|[0-9.]+", texts[1]):
             remedy = f"In one word: {':'.join(texts[:2])}"
         elif flag == "--request" and verb is not None and "--component" in verb.flags:
             name, request = sorted(texts[:2], key=lambda text: ":" in text)

@@ -69,6 +69,8 @@ def test_flag_without_value(entry):
         ("explain nccl pytorch:cu124", "./invoke explain pytorch:cu124 --component nccl"),
         ("explain pytorch:cu124 nccl", "./invoke explain pytorch:cu124 --component nccl"),
         ("plan pytorch cu124", "In one word: pytorch:cu124"),
+        ("plan pytorch:cu130 --with flash-attn --with nccl-tests", "In one flag: --with flash-attn,nccl-tests"),
+        ("plan pytorch --cuda cu130 --cuda cu124", "Give it once"),
         ("run python train.py", "./invoke run -- python"),
         ("list --with foo", "error: --with foo: no image line has it."),
         ("smoke", "no image is named, and none was built here yet\n./invoke build"),
