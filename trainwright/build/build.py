@@ -43,7 +43,7 @@ from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import steps, with_collector
 from trainwright.prove import probe as probing
-from trainwright.prove.in_build import BuiltProof
+from trainwright.prove.smoke import BuiltProof
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
 from trainwright.sources import base_image

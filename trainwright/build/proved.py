@@ -24,7 +24,8 @@ from trainwright.engine.buildkit_log import BuildProgress, Vertex
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import IMAGE_STAGES
 from trainwright.plan.plan import Plan
-from trainwright.prove.in_build import ALL, ASKED, BUILD, FOLDER, PROBE, BuiltProof, read
+from trainwright.prove.in_build import ALL, ASKED, BUILD, FOLDER, PROBE, read
+from trainwright.prove.smoke import BuiltProof
 from trainwright.sources.inputs import Inputs
 
 

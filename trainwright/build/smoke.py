@@ -15,8 +15,7 @@ from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
 from trainwright.prove import base
 from trainwright.prove import smoke as smoking
-from trainwright.prove.in_build import BuiltProof
-from trainwright.prove.smoke import CONTRACT, SmokeDocument, SmokeReport
+from trainwright.prove.smoke import CONTRACT, BuiltProof, SmokeDocument, SmokeReport
 
 
 def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None = None) -> SmokeDocument:

@@ -21,8 +21,8 @@ from trainwright.core.records import Document, MisfitError, read_record
 from trainwright.core.say import Say
 from trainwright.plan.plan import Plan
 from trainwright.prove import probe as probing
-from trainwright.prove.in_build import ALL, ASKED, BUILD, BuiltProof, read
-from trainwright.prove.smoke import CONTRACT, SmokeReport, SmokeRow
+from trainwright.prove.in_build import ALL, ASKED, BUILD, read
+from trainwright.prove.smoke import CONTRACT, BuiltProof, SmokeReport, SmokeRow
 from trainwright.push.attest import attested, proof_documents, statements
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.job_results import JOB, JobResult, check_about, content_of, job_statement, read_result

@@ -14,7 +14,6 @@ import sys
 import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from trainwright.prove.smoke import (
     PYTEST_INI,
     PYTEST_VARIABLES,
     SECONDS,
+    BuiltProof,
     SmokeRow,
     collect,
     parse_junit,
@@ -47,23 +47,6 @@ _MODULES = ("__init__", "prove/__init__", "prove/differences", "prove/image_test
 _LEXERS = ("__init__", "_mapping", "diff", "python")  # of the hundreds that Pygments has
 _USER = ("requirements", "run", "code")  # paths on this machine
 _FILES = ("probe.json", "smoke.xml")
-
-
-@dataclass(frozen=True)
-class BuiltProof:
-    """What a builder found in the image that it built.
-
-    Attributes:
-        found: by the probe, without ``image``: that comes from the engine or the registry.
-        rows: of the tests that ran; none if tests were not asked for, or could not run in the build.
-        left: the tests that need a container (``component::test``), with the reason.
-        tested: whether tests ran.
-    """
-
-    found: dict[str, Any]
-    rows: tuple[SmokeRow, ...]
-    left: dict[str, str]
-    tested: bool
 
 
 def proof_files(plan: Plan, folders: Mapping[str, Path]) -> dict[str, str | Path]:

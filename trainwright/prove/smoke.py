@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
@@ -28,9 +28,6 @@ from trainwright.core.records import Document
 from trainwright.core.runner import Completed, run
 from trainwright.prove import smoke_view
 from trainwright.prove.probe import SESSION_LABEL
-
-if TYPE_CHECKING:
-    from trainwright.prove.in_build import BuiltProof
 
 REST = "rest"  # as in trainwright.prove.image_testing, which loads pytest
 CONTRACT = "contract"
@@ -129,6 +126,23 @@ class SmokeReport:
             image=self.image,
             failed=[row.as_json() for row in failed],
         )
+
+
+@dataclass(frozen=True)
+class BuiltProof:
+    """What a builder found in the image that it built.
+
+    Attributes:
+        found: by the probe, without ``image``: that comes from the engine or the registry.
+        rows: of the tests that ran; none if tests were not asked for, or could not run in the build.
+        left: the tests that need a container (``component::test``), with the reason.
+        tested: whether tests ran.
+    """
+
+    found: dict[str, Any]
+    rows: tuple[SmokeRow, ...]
+    left: dict[str, str]
+    tested: bool
 
 
 def smoke(

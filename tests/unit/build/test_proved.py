@@ -20,10 +20,11 @@ from trainwright.engine.buildkit_log import BuildProgress, Vertex
 from trainwright.engine.engine import Client, Engine
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.prove.in_build import BuiltProof
+from trainwright.prove.smoke import BuiltProof
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
 from trainwright.verbs import way
+from trainwright.verbs.state import State, known, run
 
 CATALOG = load_catalog()
 PLAN = resolve(make_request(framework="pytorch", cuda="cpu"), CATALOG)
@@ -132,7 +133,7 @@ def test_an_image_that_was_made_again_is_proven_here(monkeypatch: pytest.MonkeyP
         return Built("sha256:1", second)
 
     monkeypatch.setattr("trainwright.build.build.run_build", run)
-    state = way.State(say=SAID.append, site=Site(), catalog=CATALOG, options=BuildOptions(no_cache=True))
+    state = State(say=SAID.append, site=Site(), catalog=CATALOG, options=BuildOptions(no_cache=True))
     state = replace(state, inputs=gather(PLAN, CATALOG, Site()), folder=Path("/context"), engine=ENGINE, builder=FARM)
     done = way.build(replace(state, proven=proved.ProofRun(PROOF, first)))
     assert told[0]["options"].no_cache is False, "it was built a moment ago"
@@ -144,18 +145,18 @@ def test_an_image_that_was_made_again_is_proven_here(monkeypatch: pytest.MonkeyP
         with pytest.raises(ProofFailed, match="pushed another"):
             way.build(stays)
     # The steps that took time are those of the first build.
-    assert way.known(done.built).progress is (first if kept else second)
+    assert known(done.built).progress is (first if kept else second)
 
 
 def test_an_image_that_is_not_proven_goes_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ProofFailed("no")
 
-    def leave(state: way.State) -> way.State:
+    def leave(state: State) -> State:
         pytest.fail("the image was asked for")
 
     monkeypatch.setattr("trainwright.build.proved.prove_where_built", refuse)
-    state = way.State(say=SAID.append, site=Site(), catalog=CATALOG, options=BuildOptions())
+    state = State(say=SAID.append, site=Site(), catalog=CATALOG, options=BuildOptions())
     state = replace(state, inputs=gather(PLAN, CATALOG, Site()), folder=Path("/context"), engine=ENGINE, builder=FARM)
     with pytest.raises(ProofFailed):
-        way.run([way.prove_there, leave], state)
+        run([way.prove_there, leave], state)

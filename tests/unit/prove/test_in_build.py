@@ -125,7 +125,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return prove_in(place, plan_of()).parents[1]
 
 
-def read(results: Path, asked: str = "all") -> in_build.BuiltProof:
+def read(results: Path, asked: str = "all") -> smoke.BuiltProof:
     return in_build.read(results, results.parents[1], asked=asked)
 
 

@@ -11,7 +11,7 @@ import pytest
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.prove import smoke, smoke_view
-from trainwright.prove.in_build import BuiltProof
+from trainwright.prove.smoke import BuiltProof
 from trainwright.prove.smoke_view import read
 
 CONTRACT = """
