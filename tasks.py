@@ -6,7 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, Family, Shelf, Verb, verb
-from trainwright.cli.program import answer, checked, run, say, use_catalog
+from trainwright.cli.output import answer, say
+from trainwright.cli.program import checked, run
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field, Words
 from trainwright.verbs.find import FAMILIES, find
 

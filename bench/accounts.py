@@ -43,7 +43,7 @@ from tests.support.registry_images import push_proven  # noqa: E402
 from tests.support.tag_race import Repository, ended, image, orders  # noqa: E402
 from trainwright.build import store  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.paths import images_dir  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402

@@ -15,7 +15,7 @@ from bench.contestant import Contestant  # noqa: E402
 from bench.measured import keep  # noqa: E402
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.layout import size, table  # noqa: E402
 from trainwright.core.paths import images_dir, templates_dir  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402

@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.measured import keep  # noqa: E402
 from bench.sizes import build, weigh  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.layout import size, table  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402
 

@@ -19,7 +19,7 @@ from bench.contestant import Contestant  # noqa: E402
 from bench.measured import keep, write_part  # noqa: E402
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.core.paths import images_dir, templates_dir  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402

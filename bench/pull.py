@@ -22,7 +22,7 @@ from tests.doubles.registry import registry  # noqa: E402
 from tests.e2e.conftest import _spare_engine  # noqa: E402
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
 from trainwright.plan.request import make_request  # noqa: E402

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs  # noqa: E402
-from trainwright.cli.program import say  # noqa: E402
+from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.layout import table  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.errors import EngineError, Failure
 from trainwright.core.paths import locked
 from trainwright.engine.engine import Engine, connect

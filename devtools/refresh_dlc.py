@@ -28,7 +28,7 @@ from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_f
 from devtools.dlc_contents import contents_of_facts, contents_text
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically

@@ -30,7 +30,7 @@ from devtools.instance_claims import (
     valid_types,
 )
 from devtools.instance_merge import merge, table_text
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically
 from trainwright.core.runner import run

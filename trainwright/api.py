@@ -21,7 +21,8 @@ from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.report.documents import ReportDocument
-from trainwright.verbs.way import STEPS, State, known, run, start, upto
+from trainwright.verbs.state import State, known, run, start
+from trainwright.verbs.way import STEPS, upto
 
 __all__ = ["BuildOptions", "BuildRecord", "Conflict", "Failure", "Plan", "Rendered", "ReportDocument", "Request"]
 __all__ += ["SmokeDocument", "build", "plan", "render", "report", "request", "smoke"]

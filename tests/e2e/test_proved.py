@@ -24,6 +24,8 @@ from trainwright.plan.request import make_request
 from trainwright.prove import in_build, smoke
 from trainwright.site.site import load_site
 from trainwright.verbs import way
+from trainwright.verbs.state import State, known
+from trainwright.verbs.state import run as run_steps
 
 # What the engine or the builder brings into a container or a build step.
 OF_THE_PLACE = {"HOSTNAME", "HOME", "TERM"}
@@ -33,18 +35,18 @@ LONG = ("pytorch", "sagemaker-toolkit")
 
 
 @pytest.fixture
-def ready(proven: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> way.State:
+def ready(proven: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     """The CPU line, which is in the builder's cache, ready to be built."""
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     request = make_request(framework="pytorch", cuda="cpu")
-    first = way.State(say=print, site=load_site(), catalog=load_catalog(), request=request)
+    first = State(say=print, site=load_site(), catalog=load_catalog(), request=request)
     first = replace(first, options=BuildOptions(progress="none", skip_source_check=True))
-    return way.run(way.upto("fetch"), first)
+    return run_steps(way.upto("fetch"), first)
 
 
-def prove(state: way.State, folder: Path, asked: str = in_build.ALL, plan: Plan | None = None) -> in_build.BuiltProof:
+def prove(state: State, folder: Path, asked: str = in_build.ALL, plan: Plan | None = None) -> smoke.BuiltProof:
     """What a build step of the image says; the plan may be another one of the same image."""
-    inputs = way.known(state.inputs)
+    inputs = known(state.inputs)
     inputs = inputs if plan is None else type(inputs)(**{**vars(inputs), "plan": plan})
     write_context(inputs, folder / "context", say=print)
     path = folder / "context/proof/request.json"
@@ -54,9 +56,9 @@ def prove(state: way.State, folder: Path, asked: str = in_build.ALL, plan: Plan 
     run_build(
         inputs,
         folder / "context",
-        way.known(state.engine),
-        options=way.known(state.options),
-        builder=way.known(state.builder),
+        known(state.engine),
+        options=known(state.options),
+        builder=known(state.builder),
         arguments=state.arguments,
         proof=ProofWanted(folder / "results", asked),
         say=print,
@@ -86,9 +88,9 @@ def test_it_finds_what_containers_find(ready, proven, tmp_path):
     assert len(ran) > 60 and 10 < len(proof.left) < 20
     assert sum(path.stat().st_size for path in (tmp_path / "results").iterdir()) < 500_000, "kilobytes come back"
     # A container runs the rest, and the report is that of all.
-    image, client = proven["build"]["image_id"], way.known(ready.engine).client.path
+    image, client = proven["build"]["image_id"], known(ready.engine).client.path
     report = smoke.smoke(
-        client, image, way.known(ready.plan).as_json(), record["probe"], tmp_path / "report", bar=False, before=proof
+        client, image, known(ready.plan).as_json(), record["probe"], tmp_path / "report", bar=False, before=proof
     )
     whole = {f"{row.component}::{row.check}": row.outcome for row in report.rows}
     assert compared <= whole.keys()
@@ -96,7 +98,7 @@ def test_it_finds_what_containers_find(ready, proven, tmp_path):
 
 
 def test_a_planted_fault_comes_home_and_fails_the_stage(ready, proven, tmp_path):
-    plan, wrong = way.known(ready.plan), ("metis", "version")
+    plan, wrong = known(ready.plan), ("metis", "version")
     expect = tuple(e.replace(value="9.9.9") if (e.component, e.fact) == wrong else e for e in plan.expect)
     with pytest.raises(ProofFailed, match=r"metis: version should be 9\.9\.9, the image has 5\.") as failed:
         prove(ready, tmp_path, in_build.PROBE, plan.replace(expect=expect))

@@ -12,21 +12,22 @@ from trainwright.engine.engine import Engine
 from trainwright.plan.request import make_request
 from trainwright.sources.inputs import Inputs
 from trainwright.verbs import way
+from trainwright.verbs.state import State, known, run
 
 Say = Callable[[str], None]
 
 
-def _start(inputs: Inputs, engine: Engine, options: BuildOptions, say: Say, **more: Any) -> way.State:
+def _start(inputs: Inputs, engine: Engine, options: BuildOptions, say: Say, **more: Any) -> State:
     # Nothing that a flag asks of a base image.
     request = make_request(framework=inputs.resolved.framework)
     own = {"request": request, "plan": inputs.resolved, "inputs": inputs, "engine": engine, "options": options}
-    return way.State(say=say, site=inputs.site, catalog=inputs.catalog, **own, **more)
+    return State(say=say, site=inputs.site, catalog=inputs.catalog, **own, **more)
 
 
 def build(inputs: Inputs, engine: Engine, *, options: BuildOptions, say: Say) -> BuildRecord:
     """The record of a build, without a smoke run."""
     steps = way.upto("tag_and_record")[len(way.upto("gather")) :]
-    return way.known(way.run(steps, _start(inputs, engine, options, say)).record)
+    return known(run(steps, _start(inputs, engine, options, say)).record)
 
 
 def build_stages(
@@ -34,4 +35,4 @@ def build_stages(
 ) -> BuildProgress:
     """What a build of stages alone did."""
     steps = way.upto("build")[len(way.upto("gather")) :]
-    return way.known(way.run(steps, _start(inputs, engine, options, say, stages=tuple(names))).built).progress
+    return known(run(steps, _start(inputs, engine, options, say, stages=tuple(names))).built).progress

@@ -10,8 +10,9 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from trainwright.core.checked import Checked
 from trainwright.core.layout import UNITS
-from trainwright.core.records import Checked, Field, Record
+from trainwright.core.records import Field, Record
 
 TOLERANCE = 3  # percent: what another day's packages may add
 SMALLEST, LARGEST = 10**6, 10**15  # no image is smaller than 1 MB; a forgotten unit is not taken for bytes

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from trainwright.catalog.platforms import AMD64, PLATFORMS
+from trainwright.core.checked import Checked
 from trainwright.core.data_files import read_json, while_unchanged
 from trainwright.core.fields import (
     AnyVersion,
@@ -23,7 +24,7 @@ from trainwright.core.fields import (
     Sha256,
     each_once,
 )
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's syntax; Debian 12 has glibc 2.36, our locked wheels need at most 2.28

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from trainwright.cli.program import answer, print_json
+from trainwright.cli.output import answer, print_json
 from trainwright.core.paths import ARTIFACTS
 from trainwright.core.records import Field, Record, Words, parse_record
 

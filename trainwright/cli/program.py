@@ -1,4 +1,4 @@
-"""What all verbs share at the command line: flags that are checked, failures that exit with their code, JSON.
+"""The whole program: a command line that is checked, its verb, and failures that exit with their code.
 
 The verbs are plain invoke tasks, so ``invoke build`` in an activated environment, ``./invoke build`` in a checkout and
 ``trainwright build`` after ``pip install trainwright`` are the same program.
@@ -6,23 +6,18 @@ The verbs are plain invoke tasks, so ``invoke build`` in an activated environmen
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
-import json
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from trainwright import __version__
+from trainwright.cli.output import Ended, called_by, complain, mute, named, report_failure
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
-from trainwright.core.paths import data_root
-from trainwright.core.terminal import for_terminal
-from trainwright.core.text import for_people, hidden, printable
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
@@ -34,113 +29,11 @@ _COMPLETE = "__complete"  # what the scripts of shells call
 # What asks for a page of help as the first word; and anywhere.
 _FIRST = {_COMPLETE, "help", "version", "--version", "-V", "--list", "-l"}
 _ANYWHERE = {"--help", "-h"}
-_OUR_NAME = "./invoke"  # in every text of ours
-_PAGE = r"(?<![\w/.-])(?:docs/[\w-]+|CONTRIBUTING)\.md\b"
-_called = [_OUR_NAME]  # what the user typed in its place
-
-
-class Ended(Exception):
-    """A verb that has shown what it has to show, and ends with an exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-def use_catalog(folder: str | None) -> None:
-    """Make a user's folder of image lines and components (``--catalog``) the one of this run."""
-    if folder:
-        os.environ["TRAINWRIGHT_CATALOG"] = folder
 
 
 def _asks(words: Sequence[str]) -> bool:
     """Whether a command line may ask for a page: only then is what makes pages loaded."""
     return not words or words[0] in _FIRST or not _ANYWHERE.isdisjoint(words)
-
-
-def named(text: str) -> str:
-    """A text of ours as its reader needs it: an installed program is called ``trainwright``, and pages that texts name
-    are in its package."""
-    if by_checkout():
-        return text
-    text = text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")
-    return re.sub(_PAGE, _installed, text) if ".md" in text else text
-
-
-def _installed(page: re.Match[str]) -> str:
-    path = data_root() / page[0]
-    return str(path) if path.is_file() else page[0]
-
-
-def by_checkout() -> bool:
-    """Whether this program was called as ``./invoke``."""
-    return _called[0] == _OUR_NAME
-
-
-def say(text: str) -> None:
-    """Report progress to the user, on standard error, because ``--json`` writes its document to standard output."""
-    complain(f"· {text}")
-
-
-def complain(text: str) -> None:
-    """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
-    try:
-        sys.stderr.write(f"{for_terminal(for_people(named(text)), sys.stderr)}\n")
-        sys.stderr.flush()
-    except OSError:
-        _mute(sys.stderr)
-
-
-def answer(text: str) -> None:
-    """What a verb has to show, on standard output. Files and servers are quoted in it, so no character of it moves the
-    cursor or turns the text around."""
-    print(for_terminal(printable(named(text)), sys.stdout))
-
-
-def artifact(text: str) -> None:
-    """A file that a verb makes, on standard output: as it is, but for a terminal."""
-    print(printable(text) if sys.stdout.isatty() else text, end="")
-
-
-def print_json(document: Mapping[str, Any], *, ours: bool = False) -> None:
-    """The one JSON document of a ``--json`` run; ``ours``: all of its texts are this program's own."""
-    text = json_text(document)
-    print(named(text) if ours else text)
-
-
-def json_text(document: Mapping[str, Any]) -> str:
-    """A document as JSON in which hidden characters are escaped."""
-    text = json.dumps(document, indent=2, ensure_ascii=False)
-    for char in hidden(text, allowed="\n"):
-        text = text.replace(char, json.dumps(char)[1:-1])
-    return text
-
-
-def _mute(stream: TextIO) -> None:
-    """Discard what is left in a stream's buffer; Python would otherwise try to write it again at exit."""
-    with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno())
-
-
-def report_failure(failure: Failure, as_json: bool) -> None:
-    """Show a failure: what is wrong, the reasons, the offers, the remedy."""
-    if as_json:
-        try:
-            print_json(failure.as_json(), ours=True)
-            sys.stdout.flush()
-        except OSError:
-            _mute(sys.stdout)
-    lines = [f"error: {failure.message}"]
-    lines += [f"  {row['constraint']}: {row['evidence']}" for row in failure.details.get("rows", ())]
-    offers = failure.details.get("offers", ())
-    if offers:
-        lines.append("did you mean")
-        lines += [f"  {offer['command']}" for offer in offers]
-    if failure.details.get("last_lines") and not as_json:
-        lines += [f"  | {line}" for line in failure.details["last_lines"]]
-    if failure.remedy:
-        lines += failure.remedy.splitlines()
-    complain("\n".join(lines))
 
 
 def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) -> int:
@@ -167,7 +60,7 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
         return _failed(failure, as_json)
     except BrokenPipeError:
         # The reader of a pipe went away: `./invoke list | head`.
-        _mute(sys.stdout)
+        mute(sys.stdout)
     except KeyboardInterrupt:
         complain("interrupted")
         return INTERRUPTED
@@ -187,7 +80,7 @@ def _failed(failure: Failure, as_json: bool) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        _mute(sys.stdout)
+        mute(sys.stdout)
     return failure.exit_code
 
 
@@ -251,7 +144,7 @@ def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection],
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
-    _called[0] = _OUR_NAME if checkout else "trainwright"
+    called_by(checkout=checkout)
 
     def perform() -> None:
         from trainwright.cli import plain

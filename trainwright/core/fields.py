@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Meta
 
-from trainwright.core.records import Checked
+from trainwright.core.checked import Checked
 from trainwright.core.text import LONGEST_VALUE, trouble
 
 # Flags and files alike: 2.6.0, 2.13.0+cpu, 2.8.3-1, a git revision that begins with a digit.

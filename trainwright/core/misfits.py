@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from trainwright.core.checked import Misfit, check
 from trainwright.core.errors import did_you_mean
-from trainwright.core.records import Misfit, check
 
 # What a value must be, and the types that are it.
 _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {

@@ -53,6 +53,12 @@ def tool_files() -> list[Path]:
     return sorted((templates_dir() / "tools").glob("*/*"))
 
 
+def use_catalog(folder: str | None) -> None:
+    """Make a user's folder of image lines and components (``--catalog``) the one of this run."""
+    if folder:
+        os.environ["TRAINWRIGHT_CATALOG"] = folder
+
+
 def own_catalog() -> Path | None:
     """The user's own folder of ``images/`` and ``templates/components/``, if there is one.
 

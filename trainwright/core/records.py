@@ -5,33 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec.structs import fields, force_setattr
 
+from trainwright.core.checked import Misfit, check
 from trainwright.core.errors import RequestError
-
-__all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Words"]
-__all__ += ["check", "parse_record", "read_record"]
-
-if TYPE_CHECKING:
-    from typing import Annotated as Checked
-else:
-
-    class Checked(type):
-        """``Checked[kind, check]``: a ``kind`` that ``check`` accepts (or changes; ``ValueError`` says what is wrong).
-
-        msgspec has no checks of one's own, but hands a value of a class that it does not know to a hook.
-        """
-
-        def __class_getitem__(cls, parts):
-            kind, check = parts
-            return cls("Checked", (), {"kind": kind, "check": staticmethod(check)})
-
-        def __instancecheck__(cls, value):
-            return True
 
 
 class Described(NamedTuple):
@@ -158,36 +138,6 @@ class Words(Record):
     rest: ClassVar[str] = ""  # the field that takes every word after --
     heading: ClassVar[str] = ""  # of the group in the help of the flags that this class defines
     examples: ClassVar[tuple[str, ...]] = ()  # command lines for the help, without the program's name
-
-
-def check(kind: Any, value: Any) -> Any:
-    """msgspec's hook for kinds that it does not know: paths and :data:`Checked`.
-
-    Raises:
-        ValueError: the value is wrong.
-        TypeError: it has another type.
-    """
-    if kind is Path:
-        if not isinstance(value, str | Path):
-            raise TypeError
-        return Path(value)
-    if kind.kind is not str:
-        value = msgspec.convert(value, kind.kind, dec_hook=check)
-    elif not isinstance(value, str):
-        raise TypeError
-    return kind.check(value)
-
-
-class Misfit(NamedTuple):
-    """What is wrong with a value: where it is, and what to say of it.
-
-    ``valid``: the valid keys, if the key is unknown. ``read``: what the text was taken for that had no quotes.
-    """
-
-    loc: tuple[Any, ...]
-    says: str
-    valid: tuple[str, ...] = ()
-    read: str = ""
 
 
 class MisfitError(ValueError):

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from trainwright.catalog.image_line import BaseKind, known_suite
 from trainwright.catalog.wheel_lock import LockedPackage, dump_rows
+from trainwright.core.checked import Checked
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import (
@@ -34,7 +35,7 @@ from trainwright.core.fields import (
     each_once,
 )
 from trainwright.core.owned import write_atomically
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.plan.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.site.site import Site
 

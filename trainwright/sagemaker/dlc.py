@@ -17,10 +17,11 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 from packaging.version import InvalidVersion, Version
 
+from trainwright.core.checked import Checked
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean, nearest
 from trainwright.core.fields import form
-from trainwright.core.records import Checked, Field, Record, parse_record, read_record
+from trainwright.core.records import Field, Record, parse_record, read_record
 from trainwright.sagemaker.instances import PublishedFile
 
 PATH = Path(__file__).with_name("dlc.json")

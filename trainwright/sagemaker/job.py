@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainwright.core.checked import Checked
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import form
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,

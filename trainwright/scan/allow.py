@@ -7,9 +7,10 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
+from trainwright.core.checked import Checked
 from trainwright.core.data_files import read_yaml
 from trainwright.core.fields import Day, OneLine, Statement, form
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 
 _Id = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainwright.cli.program import complain
+from trainwright.cli.output import complain
 from trainwright.core.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:

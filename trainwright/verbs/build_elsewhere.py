@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from trainwright.cli.flags import emit
-from trainwright.cli.program import complain, say
+from trainwright.cli.output import complain, say
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import duration, size
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainwright.pipeline.upload import Upload
     from trainwright.plan.plan import Plan
     from trainwright.site.site import Site
-    from trainwright.verbs.build import BuildFlags
+    from trainwright.verbs.build_flags import BuildFlags
 
 PLACES = ("codebuild",)
 _ONLY = ("follow", "project", "region")
@@ -122,7 +122,8 @@ def _sent(service: CodeBuild, flags: BuildFlags, site: Site) -> tuple[Plan, Uplo
     from trainwright.site.site import Aws
     from trainwright.site.site import Site as Anywhere
     from trainwright.verbs.request import begin
-    from trainwright.verbs.way import known, run, upto
+    from trainwright.verbs.state import known, run
+    from trainwright.verbs.way import upto
 
     if site.scan_fail_on is not None:
         raise RequestError(

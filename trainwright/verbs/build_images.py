@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import emit
-from trainwright.cli.program import Ended, by_checkout, say, use_catalog
+from trainwright.cli.output import Ended, by_checkout, say
 from trainwright.core.errors import BuildFailed, Failure, RequestError
-from trainwright.core.paths import import_root, own_catalog
+from trainwright.core.paths import import_root, own_catalog, use_catalog
 from trainwright.plan.words import RequestWords
+from trainwright.verbs.build_flags import JOBS, BuildFlags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
     from trainwright.pipeline.images import ChosenImage
     from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
-    from trainwright.verbs.build import BuildFlags
 
 Option = str | bool | tuple[str, ...]
 
-JOBS = 2  # BuildKit runs the stages of one build side by side already
 # What each build of a line gets as it was given; and each build of stages, where it has a use for it.
 _PATHS = ("catalog", "site")
 _VALUES = ("cache", "registry", "push", "refresh")
@@ -56,7 +55,6 @@ def build_images(flags: BuildFlags) -> None:
     from trainwright.fleet.summary import text
     from trainwright.pipeline.images import choose
     from trainwright.site.site import load_site
-    from trainwright.verbs.build import push_target
 
     folder = find(flags.resume) if flags.resume is not None else None
     if folder is not None:
@@ -64,7 +62,7 @@ def build_images(flags: BuildFlags) -> None:
     use_catalog(flags.catalog)
     site = load_site(Path(flags.site) if flags.site else None)
     images = choose(flags.images if folder is None else ",".join(folder.run.lines), open_catalog(), site)
-    target = push_target(flags.push, site)
+    target = flags.target(site)
     if flags.stale and folder is None:
         from trainwright.verbs.fresh import stale_lines
 
@@ -144,8 +142,6 @@ def _words(flags: BuildFlags, names: Iterable[str]) -> list[str]:
 
 def _flag(name: str) -> str:
     """The flag of a field of the command line: ``--with-requirements``."""
-    from trainwright.verbs.build import BuildFlags
-
     keys = dict(zip(BuildFlags.__struct_fields__, BuildFlags.__struct_encode_fields__, strict=True))
     return f"--{keys[name].replace('_', '-')}"
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from trainwright.cli.completion import SCRIPTS
 from trainwright.cli.flags import verb
-from trainwright.cli.program import artifact
+from trainwright.cli.output import artifact
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Field, Words
 

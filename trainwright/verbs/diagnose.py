@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import artifact, print_json
+from trainwright.cli.output import artifact, print_json
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import say, use_catalog
+from trainwright.cli.output import say
 from trainwright.core.layout import change, short_digests, size, table
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:

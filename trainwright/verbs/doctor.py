@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
-from trainwright.cli.program import Ended, say
+from trainwright.cli.output import Ended, say
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Field
 

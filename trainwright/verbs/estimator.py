@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import Ended, artifact, complain, print_json, use_catalog
+from trainwright.cli.output import Ended, artifact, complain, print_json
 from trainwright.core.errors import RequestError
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field, Words
 
 

@@ -12,7 +12,8 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import duration, size, table
 from trainwright.core.records import Field
 from trainwright.verbs.request import RequestFlags, begin
-from trainwright.verbs.way import known, run, upto
+from trainwright.verbs.state import known, run
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.plan.explain import ExplainDocument, ExplainRow, Remade

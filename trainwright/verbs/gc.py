@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import Ended, say
+from trainwright.cli.output import Ended, say
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
 from trainwright.push.options import PlaceWords

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainwright.cli.flags import verb
-from trainwright.cli.program import answer
+from trainwright.cli.output import answer
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field
 from trainwright.verbs.request import RequestPlaces, begin
-from trainwright.verbs.way import known, run, upto
+from trainwright.verbs.state import known, run
+from trainwright.verbs.way import upto
 
 
 class InitFlags(RequestPlaces):

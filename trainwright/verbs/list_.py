@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import use_catalog
 from trainwright.core.layout import size, table
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import short_digests, table
 from trainwright.core.records import Field
 from trainwright.core.say import Say
 from trainwright.verbs.request import RequestFlags, begin
-from trainwright.verbs.way import known, run, upto
+from trainwright.verbs.state import known, run
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size
 from trainwright.core.records import Field

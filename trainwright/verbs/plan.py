@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import verb
-from trainwright.cli.program import answer, print_json
+from trainwright.cli.output import answer, print_json
 from trainwright.core.layout import size, table
 from trainwright.verbs.request import RequestFlags, begin
-from trainwright.verbs.way import known, run, upto
+from trainwright.verbs.state import known, run
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.budget import Budget

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
-from trainwright.cli.program import Ended, print_json
+from trainwright.cli.output import Ended, print_json
 from trainwright.core.errors import RequestError
 from trainwright.core.findings_formats import FORMATS
 from trainwright.core.records import Field

@@ -11,12 +11,14 @@ from msgspec.structs import replace
 
 from trainwright.build.options import BuildOptions
 from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import Ended, say, use_catalog
+from trainwright.cli.output import Ended, say
 from trainwright.core.errors import Failure, ProofFailed, RequestError, SourceError
 from trainwright.core.layout import table
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Document, Field
 from trainwright.proofs.runs import STEPS, LineRun, StepName, StepRun, begin, folder_of, keep
-from trainwright.verbs.way import State, known, run, upto
+from trainwright.verbs.state import State, known, run
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuildRecord

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
-from trainwright.cli.program import say
+from trainwright.cli.output import say
 from trainwright.core.layout import table
 from trainwright.core.records import Field
 from trainwright.rehearse.words import RehearsalWords

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
-from trainwright.cli.program import artifact, print_json, say
+from trainwright.cli.output import artifact, print_json, say
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field
 from trainwright.verbs.request import RequestFlags, begin
-from trainwright.verbs.way import known, run, upto
+from trainwright.verbs.state import known, run
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.verbs.documents import RenderDocument

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, verb
-from trainwright.cli.program import answer, artifact, json_text, say, use_catalog
+from trainwright.cli.output import answer, artifact, json_text, say
 from trainwright.core.errors import RequestError
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field
 
 FORMATS = ("html", "markdown", "json")

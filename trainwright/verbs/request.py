@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag
-from trainwright.cli.program import say, use_catalog
+from trainwright.cli.output import say
 from trainwright.core.errors import RequestError
+from trainwright.core.paths import use_catalog
 from trainwright.plan.words import RequestWords
-from trainwright.verbs.way import State, known, run, start, upto
+from trainwright.verbs.state import State, known, run, start
+from trainwright.verbs.way import upto
 
 if TYPE_CHECKING:
     from trainwright.plan.request import Request
@@ -52,7 +54,8 @@ def begin(words: RequestFlags | RequestPlaces, *, asks: str = "", **asked: Any) 
     if asks and not (words.framework or words.short):
         words = _answered(asks, words)
     request = read_request(words)
-    first = start(request, Path(words.site) if words.site else None, say, budget=budget, **asked)
+    soci = project is not None and project.soci
+    first = start(request, Path(words.site) if words.site else None, say, budget=budget, soci=soci, **asked)
     return replace(first, flags=_spelt(request, words))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainwright.cli.flags import verb
-from trainwright.cli.program import Ended, say
+from trainwright.cli.output import Ended, say
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field, Words
 from trainwright.verbs.request import image_in_hand

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import Ended, say, use_catalog
+from trainwright.cli.output import Ended, say
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field, Words
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import ArtifactsFlag, CatalogFlag, JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import Ended, say, use_catalog
+from trainwright.cli.output import Ended, say
 from trainwright.core.errors import EngineError, RequestError, SourceError
 from trainwright.core.layout import table
+from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
 from trainwright.verbs import way
+from trainwright.verbs.state import State, run
 
 CATALOG = open_catalog()
 IMAGE, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
@@ -85,14 +86,14 @@ def plan_of(budget: int | None) -> Plan:
     return plan.replace(budget=None if budget is None else Budget(bytes=budget * MB, file=file))
 
 
-def after_build(plan: Plan, fake: Fake, monkeypatch: pytest.MonkeyPatch, pushed: str | None = None) -> way.State:
+def after_build(plan: Plan, fake: Fake, monkeypatch: pytest.MonkeyPatch, pushed: str | None = None) -> State:
     """Everything that comes after the build itself, with an image that is what its plan says."""
     monkeypatch.setattr("trainwright.prove.probe.probe", lambda *_, **__: probe_of(plan, IMAGE))
     inputs = gather(plan, CATALOG, Site())
     built = Built(IMAGE, BuildProgress("plain", owner=lambda _: None), pushed)
-    state = way.State(say=lambda _: None, site=Site(), catalog=CATALOG, options=BuildOptions(tags=("team/own:1",)))
+    state = State(say=lambda _: None, site=Site(), catalog=CATALOG, options=BuildOptions(tags=("team/own:1",)))
     state = replace(state, plan=plan, inputs=inputs, engine=fake.engine, built=built, dockerfile=DOCKERFILE)
-    return way.run(way.STEPS[len(way.upto("build")) :], state)
+    return run(way.STEPS[len(way.upto("build")) :], state)
 
 
 def tagged(fake: Fake) -> list[str]:

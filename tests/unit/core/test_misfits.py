@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
+from trainwright.core.checked import Checked
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import Name, Prose, each_once
 from trainwright.core.misfits import misfits
 from trainwright.core.records import (
-    Checked,
     Document,
     Field,
     MisfitError,

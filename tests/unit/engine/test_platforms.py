@@ -13,7 +13,7 @@ from trainwright.core.errors import EngineError
 from trainwright.engine import engine, platforms
 from trainwright.engine.engine import Client, Engine
 from trainwright.verbs import way
-from trainwright.verbs.way import State
+from trainwright.verbs.state import State
 
 ENGINE = Engine(Client("/usr/bin/docker", "buildx", "28.2.2", "rawjson"), "28.2.2")
 

@@ -20,7 +20,7 @@ from trainwright.engine.engine import Client, Engine
 from trainwright.proofs.proof import read
 from trainwright.sources.survey import LineSources, SourcesDocument, Unavailable
 from trainwright.verbs import prove as verb
-from trainwright.verbs.way import State, known
+from trainwright.verbs.state import State, known
 
 pytestmark = pytest.mark.usefixtures("own_places")
 ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")

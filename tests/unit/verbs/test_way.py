@@ -20,15 +20,18 @@ from trainwright.push.references import PushTarget
 from trainwright.site.site import Site
 from trainwright.verbs import way
 from trainwright.verbs.build import stage_names
+from trainwright.verbs.build_flags import BuildFlags
+from trainwright.verbs.request import begin
+from trainwright.verbs.state import State, run
 
 ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")
 
 pytestmark = pytest.mark.usefixtures("own_places")
 
 
-def start(**asked: object) -> way.State:
+def start(**asked: object) -> State:
     request = make_request(framework="pytorch", cuda="cu113", version="1.10.2")
-    state = way.State(say=lambda _: None, site=Site(), catalog=load_catalog(), request=request)
+    state = State(say=lambda _: None, site=Site(), catalog=load_catalog(), request=request)
     return replace(state, options=BuildOptions(), engine=ENGINE, **asked)
 
 
@@ -43,8 +46,8 @@ def test_the_way_reads_as_the_readme_says_it():
 
 def test_each_step_adds_to_the_state_and_changes_none():
     first = start()
-    second = way.run(way.upto("resolve"), first)
-    third = way.run([way.gather], second)
+    second = run(way.upto("resolve"), first)
+    third = run([way.gather], second)
     assert (first.plan, second.inputs) == (None, None)
     assert third.plan == second.plan
     assert third.inputs is not None and third.inputs.resolved == third.plan
@@ -61,50 +64,50 @@ def test_sources_are_asked_before_anything_is_fetched(monkeypatch, tmp_path):
 
     monkeypatch.setattr("trainwright.sources.reachability.check_sources", dead)
     monkeypatch.setattr("trainwright.sources.fetch.fetch", fetch)
-    gathered = way.run(way.upto("gather"), start())
+    gathered = run(way.upto("gather"), start())
     assert gathered.inputs is not None
     assert any(archive.sha256 is None for archive in gathered.inputs.archives), "there is something to fetch"
     with pytest.raises(SourceError, match="nothing answers"):
-        way.run(way.STEPS[2:], gathered)
+        run(way.STEPS[2:], gathered)
 
 
 def test_nothing_is_asked_for_stages_or_where_it_is_not_wanted(monkeypatch):
     monkeypatch.setattr(
         "trainwright.sources.reachability.check_sources", lambda *_, **__: pytest.fail("the sources were asked")
     )
-    gathered = way.run(way.upto("gather"), start())
-    way.run([way.check], replace(gathered, stages=("tools",)))
-    way.run([way.check], replace(gathered, options=BuildOptions(skip_source_check=True)))
+    gathered = run(way.upto("gather"), start())
+    run([way.check], replace(gathered, stages=("tools",)))
+    run([way.check], replace(gathered, options=BuildOptions(skip_source_check=True)))
 
 
 def test_no_step_runs_after_one_that_failed():
-    ran: list[way.State] = []
+    ran: list[State] = []
 
-    def fails(state: way.State) -> way.State:
+    def fails(state: State) -> State:
         raise RequestError("no")
 
-    def runs(state: way.State) -> way.State:
+    def runs(state: State) -> State:
         ran.append(state)
         return state
 
     with pytest.raises(RequestError):
-        way.run([runs, fails, runs], start())
+        run([runs, fails, runs], start())
     assert len(ran) == 1
 
 
 def test_what_a_step_holds_is_let_go_of_at_the_end():
     gone: list[str] = []
 
-    def holds(state: way.State) -> way.State:
+    def holds(state: State) -> State:
         state.held.callback(gone.append, "the context")
         return state
 
-    def fails(state: way.State) -> way.State:
+    def fails(state: State) -> State:
         assert not gone
         raise RequestError("no")
 
     with pytest.raises(RequestError):
-        way.run([holds, fails], start())
+        run([holds, fails], start())
     assert gone == ["the context"]
 
 
@@ -119,9 +122,10 @@ def test_a_build_is_pushed_as_the_project_file_and_its_flags_say(monkeypatch, tm
     monkeypatch.setattr("trainwright.push.push.push_images", lambda *words, **_: asked.append(words[3]))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trainwright.toml").write_text(f'[image]\nframework = "pytorch"\nsoci = {str(soci).lower()}\n')
+    begun = begin(BuildFlags(), options=BuildOptions())
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
     target = PushTarget("team/x", ("us-west-2",), "1" * 12)
-    way.push(replace(start(), target=target, leave_tags=leave, record=record_of(plan, f"sha256:{'1' * 64}")))
+    way.push(replace(begun, target=target, leave_tags=leave, record=record_of(plan, f"sha256:{'1' * 64}")))
     assert [(options.soci, options.leave_tags) for options in asked] == [(soci, leave)]
 
 
@@ -147,9 +151,9 @@ def test_a_region_that_does_not_exist_is_refused(monkeypatch, region):
     monkeypatch.setenv("AWS_REGION", region)
     request = make_request(framework="pytorch", version="2.8.0", base="dlc")
     with pytest.raises(RequestError, match="no Deep Learning Containers in a region"):
-        way.run(way.upto("resolve"), replace(start(), request=request))
+        run(way.upto("resolve"), replace(start(), request=request))
 
 
 def test_only_a_container_is_looked_at():
-    gathered = way.run(way.upto("gather"), start())
+    gathered = run(way.upto("gather"), start())
     assert way.look(gathered) is gathered
