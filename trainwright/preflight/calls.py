@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from trainwright.preflight import argparse_values, configurations, library, methods
 from trainwright.preflight.conditions import asks_for_result
-from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
-from trainwright.preflight.known import MODEL, role, said
-from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, covers, join, merge, unknown
-
-if TYPE_CHECKING:
-    from trainwright.preflight.reader import Module
+from trainwright.preflight.events import OF_RANK, Event
+from trainwright.preflight.known import MODEL, said
+from trainwright.preflight.state import State
+from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
@@ -21,127 +18,20 @@ _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|sha
 # Functions of other packages that join the processes, and set in the options which one this is: timm's and Meta's.
 _PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
 _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
-# A condition that holds in every job on GPUs.
-_HAS_GPU = re.compile(r"cuda|gpu", re.I)
 # Classes of libraries from which a script derives its own that does the same.
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
 # What gets a function, and does not call it.
 _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
 # Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
-_PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
-class Calls:
-    """The state of an interpreter, and its calls; :class:`evaluate.Evaluator` adds expressions.
-
-    Args:
-        launch: how the job starts the script.
-    """
-
-    def __init__(self, launch: JobStart) -> None:
-        self.launch = launch
-        self.events: list[Event] = []
-        self.exits: list[Exit] = []
-        # How many of the loops are around the function that runs.
-        self.outside = 0
-        self.module: Module
-        self.module = None  # type: ignore[assignment]
-        self.guards: tuple[Guard, ...] = ()
-        self.loops: tuple[ast.AST, ...] = ()
-        self.contexts: tuple[str, ...] = ()
-        self.stack: tuple[Code, ...] = ()
-        self.shared: set[tuple[int, str]] = set()
-        self.arguments: dict[str, Value] = {}
-        # Objects of the script's classes whose ``__init__`` runs, and those whose methods run.
-        self.building: list[Value] = []
-        self.selves: list[Value | None] = []
-        self.detached = False
-        self.cut = False
-        self.depth = 0
-        self.fuel = 120_000
-        # Values of the environment that are used as numbers or lists: file, place, variable.
-        # What each loop of the script iterates over.
-        self.iterated: dict[ast.AST, Value] = {}
-        self.misused: list[tuple[Module, ast.expr, str]] = []
-        # Where a sum over one process's share is divided by the length of all data.
-        self.fractions: list[tuple[Module, ast.BinOp]] = []
-        # Functions that are used without a call, as a condition or in a comparison: file, place.
-        self.uncalled: list[tuple[Module, ast.expr]] = []
-        # Layers that are put into a model: file, place, model, conditions, how many calls came before.
-        self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
-        # What is asked of a wrapper, though only the model in it has it: file, place, conditions.
-        self.covered: list[tuple[Module, ast.Attribute, tuple[Guard, ...]]] = []
-        # Names that only some processes have, by scope, with the value that they got there and the condition.
-        self.unset: dict[tuple[int, str], tuple[Value, Guard]] = {}
-        # Where other processes read such a name: file, place, condition.
-        self.missing: list[tuple[Module, ast.Name, Guard]] = []
-        # Where variables of the environment are read though no condition is open, so that the job comes there.
-        self.reached: set[ast.AST] = set()
-        # Where variables with computed names are read: file, place, name.
-        self.computed: list[tuple[Module, ast.expr, str]] = []
-
-    def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
-        """Run a function of the script."""
-        raise NotImplementedError
+class Calls(State):
+    """Calls and assignments; :class:`evaluate.Evaluator` adds expressions."""
 
     def value(self, node: ast.expr, scope: Scope) -> Value:
         """Return what is known of an expression's value."""
         raise NotImplementedError
-
-    def made_since(self, start: int) -> list[Value]:
-        """Return what the calls made after the first ``start`` of them, with the parts of it."""
-        return [value for e in self.events[start:] for value in (e.result, *(e.result.items or ()))]
-
-    def attribute(self, base: Value, name: str, node: ast.Attribute | None = None) -> Value:
-        """Return what is known of an attribute, which is read at a node."""
-        if base.attrs is not None and name in base.attrs:
-            return base.attrs[name]
-        if base.code is not None:
-            if isinstance(base.code.node, ast.Module):
-                found = base.code.scope.names.get(name)
-                return found if found is not None else Value(name=f"{base.name}.{name}")
-            method = base.code.method(name)
-            if method is not None:
-                if "property" in method.decorators or "functools.cached_property" in method.decorators:
-                    return self.call_code(method, [], {}, base)
-                if "classmethod" in method.decorators:
-                    return Value(code=method, of=Value(code=base.code))
-                return Value(code=method, of=base if base.instance else None)
-            if name in base.code.fields:
-                return base.code.fields[name]
-        if base.attrs is not None and library.DERIVED in base.attrs:
-            bases = base.attrs[library.DERIVED].items or ()
-            inner = (each.code.method(name) for each in bases if each.code is not None)
-            method = next((code for code in inner if code is not None), None)
-            return Value(code=method, of=base.of) if method is not None else Value()
-        if base.name:
-            whole = f"{base.name}.{name}"
-            return Value(name=whole)
-        if name in _PARTS and (part := _part(base, name)):
-            return Value(made=frozenset({part}), of=base)
-        for made in sorted(base.made):
-            known = role(f"{made}.{name}")
-            if known and known not in ("collective", "group"):
-                return Value(tags=frozenset({known}), of=base)
-        if name == "module" and "model" in base.tags and base.of is not None:
-            return base.of
-        if node is not None and not self.detached and covers(base, name):
-            self.covered.append((self.module, node, self.guards))
-        if name == "dataset" and "loader" in base.tags and base.of is not None:
-            base.of.tags |= {"dataset"}
-            return base.of
-        if name == "sampler" and "loader" in base.tags:
-            maker = next((event for event in reversed(self.events) if event.result is base), None)
-            sampler = maker.arg("sampler", 3) if maker is not None else None
-            if sampler is not None:
-                return sampler
-        if name == "grad":
-            return Value(tags=frozenset({"grad"}), of=base)
-        flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
-        extra = {"root:" + tag[5:] for tag in base.tags if tag.startswith("root:")} if name in _PATH_PARTS else set()
-        extra |= {"detached"} if name == "data" else set()
-        return Value(tags=flows | extra | set(said(name)), of=base)
 
     def call(
         self, node: ast.Call, called: Value, base: Value | None, args: list[Value], keywords: dict[str, Value]
@@ -306,22 +196,6 @@ class Calls:
         if isinstance(node, ast.Name | ast.Attribute) and asks_for_result(node, value):
             self.uncalled.append((self.module, node))
 
-    def each(self, value: Value) -> Value:
-        """Return what is known of the elements of something that is iterated over."""
-        if value.attrs is not None and "element" in value.attrs:
-            return value.attrs["element"]
-        if value.items is not None and "element" not in value.tags:
-            return merge(value.items)
-        return Value(tags=value.tags & (FLOWS | {"params"}), of=value.of)
-
-    def put(self, mapping: Value, key: str, value: Value) -> None:
-        """Set a value of a mapping; under a condition it may also be another, or none."""
-        attrs = mapping.attrs or {}
-        around = self.guards[len(self.guards) - self.depth :]
-        if not all(_HAS_GPU.search(ast.unparse(guard.node)) for guard in around):
-            value = value.with_tags("sometimes")
-        mapping.attrs = {**attrs, key: value}
-
     # ---- assignment --------------------------------------------------------------------------------------------------
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
@@ -376,14 +250,6 @@ class Calls:
                     self.assign(inner, Value(tags=kept), scope)
             case ast.Starred():
                 self.assign(target.value, value, scope)
-
-
-# What Lightning's objects have.
-_PARTS = {"trainer": "lightning.Trainer", "strategy": "lightning.Strategy"}
-
-
-def _part(base: Value, name: str) -> str:
-    return _PARTS[name] if any(made.startswith(("lightning", "pytorch_lightning")) for made in base.made) else ""
 
 
 def _is_module(name: str) -> bool:

@@ -10,6 +10,7 @@ from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import path_join
+from trainwright.preflight.state import DERIVED
 from trainwright.preflight.values import (
     ENDS,
     FLOWS,
@@ -283,10 +284,6 @@ def _enumerate(calls: Calls, event: Event) -> Value:
 
 def _zip(calls: Calls, event: Event) -> Value:
     return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(calls.each, event.args)))})
-
-
-# Of what super() returns: the bases of the class whose method runs.
-DERIVED = "(bases)"
 
 
 def _super(calls: Calls, event: Event) -> Value:

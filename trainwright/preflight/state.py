@@ -1,0 +1,147 @@
+"""The state of the abstract interpreter: its place in a script, what it has recorded, and access to parts of values."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from trainwright.preflight.events import Event, Exit, Guard, JobStart
+from trainwright.preflight.known import role, said
+from trainwright.preflight.reader import Module
+from trainwright.preflight.values import FLOWS, NONE, Code, Value, covers, merge
+
+# Of what super() returns: the bases of the class whose method runs.
+DERIVED = "(bases)"
+# A condition that holds in every job on GPUs.
+_HAS_GPU = re.compile(r"cuda|gpu", re.I)
+_PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
+# What Lightning's objects have.
+_PARTS = {"trainer": "lightning.Trainer", "strategy": "lightning.Strategy"}
+
+
+class State:
+    """The state of an interpreter, as the models of libraries see it; :class:`calls.Calls` adds calls.
+
+    Args:
+        launch: how the job starts the script.
+    """
+
+    def __init__(self, launch: JobStart) -> None:
+        self.launch = launch
+        self.events: list[Event] = []
+        self.exits: list[Exit] = []
+        # How many of the loops are around the function that runs.
+        self.outside = 0
+        self.module: Module
+        self.module = None  # type: ignore[assignment]
+        self.guards: tuple[Guard, ...] = ()
+        self.loops: tuple[ast.AST, ...] = ()
+        self.contexts: tuple[str, ...] = ()
+        self.stack: tuple[Code, ...] = ()
+        self.shared: set[tuple[int, str]] = set()
+        self.arguments: dict[str, Value] = {}
+        # Objects of the script's classes whose ``__init__`` runs, and those whose methods run.
+        self.building: list[Value] = []
+        self.selves: list[Value | None] = []
+        self.detached = False
+        self.cut = False
+        self.depth = 0
+        self.fuel = 120_000
+        # What each loop of the script iterates over.
+        self.iterated: dict[ast.AST, Value] = {}
+        # Values of the environment that are used as numbers or lists: file, place, variable.
+        self.misused: list[tuple[Module, ast.expr, str]] = []
+        # Where a sum over one process's share is divided by the length of all data.
+        self.fractions: list[tuple[Module, ast.BinOp]] = []
+        # Functions that are used without a call, as a condition or in a comparison: file, place.
+        self.uncalled: list[tuple[Module, ast.expr]] = []
+        # Layers that are put into a model: file, place, model, conditions, how many calls came before.
+        self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
+        # What is asked of a wrapper, though only the model in it has it: file, place, conditions.
+        self.covered: list[tuple[Module, ast.Attribute, tuple[Guard, ...]]] = []
+        # Names that only some processes have, by scope, with the value that they got there and the condition.
+        self.unset: dict[tuple[int, str], tuple[Value, Guard]] = {}
+        # Where other processes read such a name: file, place, condition.
+        self.missing: list[tuple[Module, ast.Name, Guard]] = []
+        # Where variables of the environment are read though no condition is open, so that the job comes there.
+        self.reached: set[ast.AST] = set()
+        # Where variables with computed names are read: file, place, name.
+        self.computed: list[tuple[Module, ast.expr, str]] = []
+
+    def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
+        """Run a function of the script."""
+        raise NotImplementedError
+
+    def made_since(self, start: int) -> list[Value]:
+        """Return what the calls made after the first ``start`` of them, with the parts of it."""
+        return [value for e in self.events[start:] for value in (e.result, *(e.result.items or ()))]
+
+    def attribute(self, base: Value, name: str, node: ast.Attribute | None = None) -> Value:
+        """Return what is known of an attribute, which is read at a node."""
+        if base.attrs is not None and name in base.attrs:
+            return base.attrs[name]
+        if base.code is not None:
+            if isinstance(base.code.node, ast.Module):
+                found = base.code.scope.names.get(name)
+                return found if found is not None else Value(name=f"{base.name}.{name}")
+            method = base.code.method(name)
+            if method is not None:
+                if "property" in method.decorators or "functools.cached_property" in method.decorators:
+                    return self.call_code(method, [], {}, base)
+                if "classmethod" in method.decorators:
+                    return Value(code=method, of=Value(code=base.code))
+                return Value(code=method, of=base if base.instance else None)
+            if name in base.code.fields:
+                return base.code.fields[name]
+        if base.attrs is not None and DERIVED in base.attrs:
+            bases = base.attrs[DERIVED].items or ()
+            inner = (each.code.method(name) for each in bases if each.code is not None)
+            method = next((code for code in inner if code is not None), None)
+            return Value(code=method, of=base.of) if method is not None else Value()
+        if base.name:
+            whole = f"{base.name}.{name}"
+            return Value(name=whole)
+        if name in _PARTS and (part := _part(base, name)):
+            return Value(made=frozenset({part}), of=base)
+        for made in sorted(base.made):
+            known = role(f"{made}.{name}")
+            if known and known not in ("collective", "group"):
+                return Value(tags=frozenset({known}), of=base)
+        if name == "module" and "model" in base.tags and base.of is not None:
+            return base.of
+        if node is not None and not self.detached and covers(base, name):
+            self.covered.append((self.module, node, self.guards))
+        if name == "dataset" and "loader" in base.tags and base.of is not None:
+            base.of.tags |= {"dataset"}
+            return base.of
+        if name == "sampler" and "loader" in base.tags:
+            maker = next((event for event in reversed(self.events) if event.result is base), None)
+            sampler = maker.arg("sampler", 3) if maker is not None else None
+            if sampler is not None:
+                return sampler
+        if name == "grad":
+            return Value(tags=frozenset({"grad"}), of=base)
+        flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
+        extra = {"root:" + tag[5:] for tag in base.tags if tag.startswith("root:")} if name in _PATH_PARTS else set()
+        extra |= {"detached"} if name == "data" else set()
+        return Value(tags=flows | extra | set(said(name)), of=base)
+
+    def each(self, value: Value) -> Value:
+        """Return what is known of the elements of something that is iterated over."""
+        if value.attrs is not None and "element" in value.attrs:
+            return value.attrs["element"]
+        if value.items is not None and "element" not in value.tags:
+            return merge(value.items)
+        return Value(tags=value.tags & (FLOWS | {"params"}), of=value.of)
+
+    def put(self, mapping: Value, key: str, value: Value) -> None:
+        """Set a value of a mapping; under a condition it may also be another, or none."""
+        attrs = mapping.attrs or {}
+        around = self.guards[len(self.guards) - self.depth :]
+        if not all(_HAS_GPU.search(ast.unparse(guard.node)) for guard in around):
+            value = value.with_tags("sometimes")
+        mapping.attrs = {**attrs, key: value}
+
+
+def _part(base: Value, name: str) -> str:
+    return _PARTS[name] if any(made.startswith(("lightning", "pytorch_lightning")) for made in base.made) else ""
