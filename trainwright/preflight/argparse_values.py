@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from trainwright.preflight import configurations
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
+from trainwright.preflight.state import State
 from trainwright.preflight.values import NONE, Value, unknown
-
-if TYPE_CHECKING:
-    from trainwright.preflight.calls import Calls
 
 NAMESPACE = "argparse.Namespace"
 
 
-def parser(calls: Calls, event: Event) -> Value:
+def parser(state: State, event: Event) -> Value:
     """``argparse.ArgumentParser(…)``."""
     return Value(made=frozenset({"argparse.ArgumentParser"}))
 
@@ -47,7 +44,7 @@ def _converted(value: Value, kind: Value | None) -> Value:
     return Value(constants=(number,), sure=True)
 
 
-def added(calls: Calls, event: Event) -> None:
+def added(state: State, event: Event) -> None:
     """Note what an argument will be."""
     names = names_of(event.node)
     if not names:
@@ -56,23 +53,23 @@ def added(calls: Calls, event: Event) -> None:
     destination = event.arg("dest")
     single = destination.single() if destination is not None else ...
     key = single if isinstance(single, str) else long.lstrip("-").replace("-", "_")
-    launch = calls.launch
+    launch = state.launch
     given = next(
         (launch.hyperparameters[n.lstrip("-")] for n in names if n.lstrip("-") in launch.hyperparameters), None
     )
     default = event.arg("default")
     kind = event.arg("type")
     if given is not None:
-        calls.arguments[key] = _converted(passed(given), kind)
+        state.arguments[key] = _converted(passed(given), kind)
         return
     named = said(key)
     action = event.arg("action")
     off = {"store_true": False, "store_false": True}.get(str(action.single())) if action is not None else None
     if default is None and off is not None:
-        calls.arguments[key] = Value(tags=frozenset({"flag", *named}), constants=(off,))
+        state.arguments[key] = Value(tags=frozenset({"flag", *named}), constants=(off,))
         return
     if default is None:
-        calls.arguments[key] = unknown("flag", *named)
+        state.arguments[key] = unknown("flag", *named)
         return
     if (
         kind is not None
@@ -81,7 +78,7 @@ def added(calls: Calls, event: Event) -> None:
     ):
         # argparse applies the type to a default that is a string: json.loads, a function of the script.
         hosts = {"hosts"} if "env:SM_HOSTS" in default.tags else set()
-        calls.arguments[key] = unknown(*hosts, *(t for t in default.tags if t.startswith("root:")), *named)
+        state.arguments[key] = unknown(*hosts, *(t for t in default.tags if t.startswith("root:")), *named)
         return
     value = default.with_tags(*(named if not default.tags else ()))
     if not default.tags:
@@ -92,13 +89,13 @@ def added(calls: Calls, event: Event) -> None:
         value.tags = frozenset(t for t in value.tags if t not in ("number",) and not t.startswith("env:"))
         converted = [int(c) for c in value.constants or () if isinstance(c, str) and c.isdigit()]
         value.constants = tuple(converted) if converted else None
-    calls.arguments[key] = value
+    state.arguments[key] = value
 
 
-def parsed(calls: Calls, event: Event, name: str) -> Value:
+def parsed(state: State, event: Event, name: str) -> Value:
     """Return the result of ``parse_args`` and its relatives."""
     base = event.receiver
     if base is not None and base.made_by("HfArgumentParser", "TrlParser"):
-        return configurations.parsed(calls, event, name)
-    space = Value(made=frozenset({NAMESPACE}), attrs=calls.arguments)
+        return configurations.parsed(state, event, name)
+    space = Value(made=frozenset({NAMESPACE}), attrs=state.arguments)
     return Value(items=(space, Value())) if name == "parse_known_args" else space

@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainwright.core.data_files import read_json, read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
+from trainwright.preflight.reader import Module
+from trainwright.preflight.state import State
 from trainwright.preflight.values import Code, Value, constant, unknown
-
-if TYPE_CHECKING:
-    from trainwright.preflight.calls import Calls
-    from trainwright.preflight.reader import Module
 
 LARGEST = 1_000_000
 # Classes whose fields are the arguments of their constructor.
@@ -64,7 +61,7 @@ def _default(value: Value | None) -> Value:
     return value
 
 
-def field(_: Calls, event: Event) -> Value:
+def field(_: State, event: Event) -> Value:
     """``dataclasses.field(…)``."""
     given = {name: value for name, value in event.keywords.items() if name in ("default", "default_factory")}
     if event.args:
@@ -79,7 +76,7 @@ def made(code: Code, args: Sequence[Value], keywords: Mapping[str, Value]) -> di
     return found | {name: value for name, value in keywords.items() if name != "**"}
 
 
-def namespace(_: Calls, event: Event) -> Value:
+def namespace(_: State, event: Event) -> Value:
     """``SimpleNamespace(name=value)`` and the like."""
     known = dict(event.args[0].attrs or {}) if event.args else {}
     return Value(made=frozenset({event.name}), attrs=known | {k: v for k, v in event.keywords.items() if k != "**"})
@@ -105,7 +102,7 @@ def of_file(module: Module, value: Value | None) -> Value:
 _READERS: dict[str, Callable[[Path], object]] = {"json": read_json, "yaml": read_yaml, "yml": read_yaml}
 
 
-def loaded(_: Calls, event: Event) -> Value:
+def loaded(_: State, event: Event) -> Value:
     """``json.load(file)``, ``yaml.safe_load(text)``: what a file beside the script says."""
     given = event.args[0] if event.args else None
     return of_file(event.module, given) if given is not None and given.made_by("open") else Value()
@@ -120,24 +117,24 @@ def _written(data: object) -> Value:
 # ---- HfArgumentParser ------------------------------------------------------------------------------------------------
 
 
-def parser(_: Calls, event: Event) -> Value:
+def parser(_: State, event: Event) -> Value:
     """``HfArgumentParser((ModelArguments, TrainingArguments))``."""
     given = event.arg("dataclass_types", 0)
     classes = (given.items or (given,)) if given is not None else ()
     return Value(made=frozenset({event.name}), items=tuple(classes))
 
 
-def parsed(calls: Calls, event: Event, name: str) -> Value:
+def parsed(state: State, event: Event, name: str) -> Value:
     """Return the objects that ``parse_args_into_dataclasses`` and its relatives make."""
     base = event.receiver
     classes = base.items or () if base is not None else ()
-    given = _given(calls, event, name)
+    given = _given(state, event, name)
     items = []
     for each in classes:
         if each.code is not None and isinstance(each.code.node, ast.ClassDef):
-            items.append(_filled(calls, event, each.code, given))
+            items.append(_filled(state, event, each.code, given))
         elif is_arguments(each.name):
-            items.append(arguments(calls, event, each.name, {"**": Value()} if given is None else given))
+            items.append(arguments(state, event, each.name, {"**": Value()} if given is None else given))
         else:
             items.append(Value())
     loose = event.arg("return_remaining_strings")
@@ -146,7 +143,7 @@ def parsed(calls: Calls, event: Event, name: str) -> Value:
     return Value(items=tuple(items))
 
 
-def _given(calls: Calls, event: Event, name: str) -> dict[str, Value] | None:
+def _given(state: State, event: Event, name: str) -> dict[str, Value] | None:
     """Return the options that a parser of dataclasses gets; None if they are not known."""
     if name == "parse_dict":
         return event.args[0].attrs if event.args else None
@@ -155,9 +152,9 @@ def _given(calls: Calls, event: Event, name: str) -> dict[str, Value] | None:
         return None
     if words is not None and words.single() is not None:
         return options(words.items) if words.items is not None else None
-    if not calls.launch.hyperparameters and calls.launch.launcher is None:
+    if not state.launch.hyperparameters and state.launch.launcher is None:
         return None
-    return {key: typed(value) for key, value in calls.launch.hyperparameters.items()}
+    return {key: typed(value) for key, value in state.launch.hyperparameters.items()}
 
 
 def options(words: Sequence[Value]) -> dict[str, Value] | None:
@@ -193,7 +190,7 @@ def typed(text: object) -> Value:
     return Value(tags=frozenset(tags), constants=(value,), sure=True)
 
 
-def _filled(calls: Calls, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
+def _filled(state: State, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
     """Return an object of a class of the script, with the options given; its defaults can be changed by others."""
     defaults = {}
     for name, value in fields(code).items():
@@ -204,33 +201,33 @@ def _filled(calls: Calls, event: Event, code: Code, given: Mapping[str, Value] |
     trains = next((origin for origin in code.origins() if is_arguments(origin)), "")
     if trains:
         known = {"**": Value()} if given is None else {**defaults, **given}
-        result = arguments(calls, event, trains, known)
+        result = arguments(state, event, trains, known)
         result.code, result.instance = code, True
         result.attrs = {**defaults, **(given or {})}
     else:
         result = Value(made=frozenset({f"script.{code.name}"}), attrs=defaults | own, code=code, instance=True)
     init = code.method("__post_init__")
     if init is not None:
-        calls.call_code(init, [], {}, result)
+        state.call_code(init, [], {}, result)
     return result
 
 
-def arguments(calls: Calls, event: Event, name: str, keywords: Mapping[str, Value]) -> Value:
+def arguments(state: State, event: Event, name: str, keywords: Mapping[str, Value]) -> Value:
     """Note a call of a trainer's arguments that a parser makes, and return them."""
-    made_there = event.again(name, [], dict(keywords), len(calls.events))
-    calls.events.append(made_there)
+    made_there = event.again(name, [], dict(keywords), len(state.events))
+    state.events.append(made_there)
     known = {} if made_there.opened else {name: constant(False, "flag", sure=False) for name in _OFF}
     known |= {key: value for key, value in keywords.items() if key != "**"}
     made_there.result = Value(made=frozenset({name}), attrs=known)
     return made_there.result
 
 
-def assigned(calls: Calls, base: Value, name: str, value: Value, node: ast.expr) -> None:
+def assigned(state: State, base: Value, name: str, value: Value, node: ast.expr) -> None:
     """Note that an attribute of a trainer's arguments is set after they were made: ``args.bf16 = True``."""
     if not any(is_arguments(made) for made in base.made):
         return
-    for event in reversed(calls.events):
+    for event in reversed(state.events):
         if event.result is base and is_arguments(event.name):
-            event.keywords[name] = value if not calls.depth else value.with_tags("flag")
+            event.keywords[name] = value if not state.depth else value.with_tags("flag")
             event.later[name] = node
             return

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from trainwright.preflight import argparse_values, computed, configurations, mappings
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import path_join
-from trainwright.preflight.state import DERIVED
+from trainwright.preflight.state import DERIVED, State
 from trainwright.preflight.values import (
     ENDS,
     FLOWS,
@@ -24,9 +23,6 @@ from trainwright.preflight.values import (
     merge,
     unknown,
 )
-
-if TYPE_CHECKING:
-    from trainwright.preflight.calls import Calls
 
 _TRANSPARENT = frozenset(
     [
@@ -97,12 +93,12 @@ def flow(event: Event) -> Marks:
     return tags
 
 
-def function(calls: Calls, event: Event) -> Value:
+def function(state: State, event: Event) -> Value:
     """Return the result of a library's function or class."""
-    launch, name, last, args = calls.launch, event.name, event.last, event.args
+    launch, name, last, args = state.launch, event.name, event.last, event.args
     special = _SPECIAL.get(name)
     if special is not None:
-        return special(calls, event)
+        return special(state, event)
     if name in _JOINS and len(args) != 1:
         return path_join(args)
     if name in _TRANSPARENT:
@@ -221,25 +217,25 @@ def _converted(name: str, value: Value) -> Value:
     return Value(made=value.made, tags=kept, constants=constants, sure=value.sure, of=value.of)
 
 
-def getenv(calls: Calls, event: Event) -> Value:
+def getenv(state: State, event: Event) -> Value:
     """``os.environ.get(name, default)``."""
     key, default = event.arg("key", 0), event.arg("default", 1)
     name = key.single() if key is not None else ...
-    return environment(calls.launch, name, default or constant(None)) if isinstance(name, str) else Value()
+    return environment(state.launch, name, default or constant(None)) if isinstance(name, str) else Value()
 
 
-def _len(calls: Calls, event: Event) -> Value:
+def _len(state: State, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if "hosts" in value.tags:
-        hosts = calls.launch.hosts
+        hosts = state.launch.hosts
         return constant(hosts, "world") if hosts is not None else unknown("world")
     return Value(tags=frozenset({"length"}), of=value) if "json" not in value.tags else Value(tags=value.tags)
 
 
-def _loads(calls: Calls, event: Event) -> Value:
+def _loads(state: State, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if value.made_by("open"):
-        return configurations.loaded(calls, event)
+        return configurations.loaded(state, event)
     if "env:TF_CONFIG" in value.tags:
         return unknown("tf-config")
     return unknown("hosts" if "env:SM_HOSTS" in value.tags else "parsed") if "json" in value.tags else Value()
@@ -250,7 +246,7 @@ def tf_config(key: Value) -> Value:
     return unknown({"index": "rank", "type": "task-type"}.get(str(key.single()), "tf-config"))
 
 
-def _device(calls: Calls, event: Event) -> Value:
+def _device(state: State, event: Event) -> Value:
     if not event.args:
         return Value(tags=frozenset({"device"}))
     first, index = event.args[0], event.arg("index", 1)
@@ -263,60 +259,60 @@ def _device(calls: Calls, event: Event) -> Value:
     return Value(tags=tags | (index.tags & IDENTITY) | {"cuda", "indexed"})
 
 
-def _getattr(calls: Calls, event: Event) -> Value:
+def _getattr(state: State, event: Event) -> Value:
     base, name = event.arg("", 0), event.arg("", 1)
     key = name.single() if name is not None else ...
-    return calls.attribute(base, key) if base is not None and isinstance(key, str) else Value()
+    return state.attribute(base, key) if base is not None and isinstance(key, str) else Value()
 
 
-def _setattr(calls: Calls, event: Event) -> Value:
+def _setattr(state: State, event: Event) -> Value:
     if len(event.args) == 3 and isinstance(key := event.args[1].single(), str):
         base = event.args[0]
         base.attrs = {**(base.attrs or {}), key: event.args[2]}
     return Value()
 
 
-def _enumerate(calls: Calls, event: Event) -> Value:
-    inner = calls.each(event.args[0]) if event.args else Value()
+def _enumerate(state: State, event: Event) -> Value:
+    inner = state.each(event.args[0]) if event.args else Value()
     element = Value(items=(unknown("index"), inner))
     return Value(tags=frozenset({"element"}), attrs={"element": element}, of=event.args[0] if event.args else None)
 
 
-def _zip(calls: Calls, event: Event) -> Value:
-    return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(calls.each, event.args)))})
+def _zip(state: State, event: Event) -> Value:
+    return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(state.each, event.args)))})
 
 
-def _super(calls: Calls, event: Event) -> Value:
+def _super(state: State, event: Event) -> Value:
     """``super()``: the object whose method runs, as one of the bases of the method's class."""
     owner = event.stack[-1].owner if event.stack else None
     bases = Value(items=owner.bases if owner is not None else ())
-    return Value(made=frozenset({"super"}), attrs={DERIVED: bases}, of=calls.selves[-1] if calls.selves else None)
+    return Value(made=frozenset({"super"}), attrs={DERIVED: bases}, of=state.selves[-1] if state.selves else None)
 
 
-def _map(calls: Calls, event: Event) -> Value:
+def _map(state: State, event: Event) -> Value:
     """``map(function, values)``: a function of the script is run for each of a few values that are known."""
     function, values = event.arg("", 0), event.args[1] if len(event.args) == 2 else None
     if function is None or values is None:
         return Value(tags=flow(event))
-    few = values.items if values.items is not None and len(values.items) <= MOST_ITEMS else (calls.each(values),)
+    few = values.items if values.items is not None and len(values.items) <= MOST_ITEMS else (state.each(values),)
     if function.code is not None and not function.instance:
-        found = [calls.call_code(function.code, [each], {}, function.of) for each in few]
+        found = [state.call_code(function.code, [each], {}, function.of) for each in few]
     else:
         found = [(function.attrs or {}).get("(returned)", Value(made=each.made, tags=each.tags)) for each in few]
     return Value(tags=flow(event), attrs={"element": merge(found)}, items=tuple(found) if few is values.items else None)
 
 
-def _first(calls: Calls, event: Event) -> Value:
+def _first(state: State, event: Event) -> Value:
     return event.args[0] if event.args else Value()
 
 
-def _range(calls: Calls, event: Event) -> Value:
+def _range(state: State, event: Event) -> Value:
     spawned = any({"world", "gpus"} & arg.tags for arg in event.args)
     shared = {"sharded", "own"} if len(event.args) > 2 and event.args[0].tags & IDENTITY else ()
     return Value(tags=frozenset(shared), attrs={"element": unknown("each-rank" if spawned else "index")})
 
 
-def _partial(calls: Calls, event: Event) -> Value:
+def _partial(state: State, event: Event) -> Value:
     """``functools.partial(function, …)``: the function, with the arguments that its calls get besides theirs."""
     if not event.args:
         return Value()
@@ -331,18 +327,18 @@ def _partial(calls: Calls, event: Event) -> Value:
     return function
 
 
-def _open(calls: Calls, event: Event) -> Value:
+def _open(state: State, event: Event) -> Value:
     path = event.arg("file", 0)
     mode = event.arg("mode", 1) or constant("r")
     known = path.constants if path is not None else None
     return Value(made=frozenset({"open"}), tags=path.tags if path else NONE, constants=known, attrs={"mode": mode})
 
 
-def _exit(calls: Calls, event: Event) -> Value:
+def _exit(state: State, event: Event) -> Value:
     return unknown("never")
 
 
-def _initialize(calls: Calls, event: Event) -> Value:
+def _initialize(state: State, event: Event) -> Value:
     """``deepspeed.initialize``: engine, optimizer, loader, scheduler."""
     model = event.arg("model", 1)
     engine = Value(made=frozenset({"deepspeed.DeepSpeedEngine"}), tags=frozenset({"model", "deepspeed"}), of=model)
@@ -351,18 +347,18 @@ def _initialize(calls: Calls, event: Event) -> Value:
     return Value(items=(engine, optimizer, loader, Value()))
 
 
-_SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
+_SPECIAL: dict[str, Callable[[State, Event], Value]] = {
     "os.environ.get": getenv,
     "os.getenv": getenv,
-    "os.environ.setdefault": lambda calls, event: Value(),
+    "os.environ.setdefault": lambda state, event: Value(),
     "len": _len,
     **dict.fromkeys(
-        ("evaluate.load", "evaluate.combine", "datasets.load_metric"), lambda calls, event: computed.metric(event)
+        ("evaluate.load", "evaluate.combine", "datasets.load_metric"), lambda state, event: computed.metric(event)
     ),
     "json.loads": _loads,
     **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
     "torch.device": _device,
-    **dict.fromkeys(("dict", "collections.OrderedDict"), lambda calls, event: mappings.made(event)),
+    **dict.fromkeys(("dict", "collections.OrderedDict"), lambda state, event: mappings.made(event)),
     **dict.fromkeys(configurations.NAMESPACES, configurations.namespace),
     **dict.fromkeys(("dataclasses.field", "pydantic.Field"), configurations.field),
     **dict.fromkeys(("transformers.HfArgumentParser", "trl.TrlParser"), configurations.parser),
@@ -376,14 +372,14 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "tqdm.auto.tqdm": _first,
     "list": _first,
     "iter": _first,
-    "next": lambda calls, event: calls.each(event.args[0]) if event.args else Value(),
+    "next": lambda state, event: state.each(event.args[0]) if event.args else Value(),
     "sorted": _first,
     "torch.compile": _first,
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _first,
     "torch.jit.script": _first,
     "tensorflow.function": _first,
     "vars": _first,
-    "copy.deepcopy": lambda calls, event: event.args[0].with_tags("copy") if event.args else Value(),
+    "copy.deepcopy": lambda state, event: event.args[0].with_tags("copy") if event.args else Value(),
     "range": _range,
     "functools.partial": _partial,
     "open": _open,
@@ -393,5 +389,5 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "os._exit": _exit,
     "deepspeed.initialize": _initialize,
     "argparse.ArgumentParser": argparse_values.parser,
-    "os.environ.copy": lambda calls, event: unknown("environ-copy"),
+    "os.environ.copy": lambda state, event: unknown("environ-copy"),
 }

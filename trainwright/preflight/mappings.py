@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainwright.preflight.events import Event
+from trainwright.preflight.state import State
 from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, merge
-
-if TYPE_CHECKING:
-    from trainwright.preflight.calls import Calls
 
 
 def made(event: Event) -> Value:
@@ -25,7 +21,7 @@ def made(event: Event) -> Value:
     return Value(made=frozenset({"dict"}), tags=flows, attrs=attrs)
 
 
-def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
+def method(state: State, event: Event, base: Value, name: str) -> Value | None:
     """Return the result of a method of a mapping whose values are known; None for any other method."""
     if base.attrs is None:
         return None
@@ -35,7 +31,7 @@ def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
         for given in (*(unknown if arg.attrs is None else arg.attrs for arg in event.args), event.keywords):
             for each, value in given.items():
                 if each != "**" or value.attrs is None:
-                    calls.put(base, each, value)
+                    state.put(base, each, value)
         return Value()
     if name == "copy" and base.code is None:
         return Value(base.name, base.made, base.tags, attrs=dict(base.attrs), of=base.of)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainwright.preflight import argparse_values, computed, mappings
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
+from trainwright.preflight.state import State
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
-
-if TYPE_CHECKING:
-    from trainwright.preflight.calls import Calls
 
 # Methods that return the object itself, or one like it.
 _SAME = frozenset(
@@ -65,11 +61,11 @@ _SAME = frozenset(
 _IN_PLACE = ("add_", "sub_", "copy_", "index_add_", "scatter_add_", "fill_")
 
 
-def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
+def method(state: State, event: Event, name: str, called: Value) -> Value:
     """Return the result of a method of an object that no code of the script defines."""
     base = event.receiver if event.receiver is not None else Value()
     if event.role and event.role not in ("collective", "group"):
-        return of_role(calls.launch, event.role, event)
+        return of_role(state.launch, event.role, event)
     if name == "half" and "model" in base.tags:
         base.tags |= {"half"}
         return base
@@ -113,19 +109,19 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         given = [*event.args, *event.keywords.values()]
         return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
     if name == "index" and "hosts" in base.tags:
-        return unknown("host_rank", *(("rank",) if calls.launch.per_host == 1 else ()))
+        return unknown("host_rank", *(("rank",) if state.launch.per_host == 1 else ()))
     if name == "get" and base.name == "os.environ":
-        return getenv(calls, event)
+        return getenv(state, event)
     if name == "get" and "tf-config" in base.tags and event.args:
         return tf_config(event.args[0])
-    if (found := computed.method(event, base, name) or mappings.method(calls, event, base, name)) is not None:
+    if (found := computed.method(event, base, name) or mappings.method(state, event, base, name)) is not None:
         return found
     if name in ("item", "tolist"):
         return _number(event, base, name)
     if name.startswith("parse_"):
-        return argparse_values.parsed(calls, event, name)
+        return argparse_values.parsed(state, event, name)
     if name == "add_argument":
-        argparse_values.added(calls, event)
+        argparse_values.added(state, event)
         return Value()
     if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
         return base
