@@ -1,9 +1,13 @@
-"""The packages stand on each other one way: none imports one above it. Lazy imports and those for types count."""
+"""Imports run one way: no package imports one above it, and no files of a package import each other in a circle.
+
+Lazy imports and those for types count.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,28 @@ def above(source: str, package: str) -> list[str]:
     return [f"{line} imports {name}" for line, name in imported(source) if name not in allowed]
 
 
+def neighbours(source: str, package: str) -> Iterator[str]:
+    """The modules of its own package that a module imports (or names that ``__init__.py`` defines)."""
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{each.name}" for each in node.names]
+        start = f"trainwright.{package}."
+        yield from (name.removeprefix(start).partition(".")[0] for name in names if name.startswith(start))
+
+
+def circle(sources: Mapping[str, str], package: str) -> list[str]:
+    """Files of a package of which each imports the next, and the last is the first; empty if there is no circle."""
+    imports = {name: sorted(sources.keys() & set(neighbours(source, package))) for name, source in sources.items()}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as found:
+        return list(reversed(found.args[1]))
+    return []
+
+
 def test_every_package_has_its_storey_and_says_what_it_is_for():
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(STOREYS)
     assert {path.name for path in ROOT.glob("*.py")} == OUTSIDE
@@ -93,6 +119,45 @@ def test_an_import_from_above_is_found(source, fault):
 @pytest.mark.parametrize("source", ["from trainwright import __version__", "from trainwright.core import paths"])
 def test_an_import_from_below_is_none(source):
     assert above(source, "site") == []
+
+
+@pytest.mark.parametrize("package", STOREYS)
+def test_no_files_of_a_package_import_each_other_in_a_circle(package):
+    # A package's __init__.py says what the package is for, and hands none of its names on.
+    modules = [path for path in sorted((ROOT / package).glob("*.py")) if path.name != "__init__.py"]
+    found = circle({path.stem: path.read_text() for path in modules}, package)
+    assert not found, " -> ".join(found)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from trainwright.site import a",
+        "from trainwright.site.a import f",
+        "import trainwright.site.a as other",
+        "def g():\n    from trainwright.site.a import f",
+        "if TYPE_CHECKING:\n    from trainwright.site.a import F",
+    ],
+)
+def test_a_circle_of_files_is_found(back):
+    forth = "from trainwright.site.b import g"
+    assert set(circle({"a": forth, "b": back}, "site")) == {"a", "b"}
+    assert circle({"a": forth, "b": "from trainwright.site.c import h", "c": back}, "site") in (
+        ["a", "b", "c", "a"],
+        ["b", "c", "a", "b"],
+        ["c", "a", "b", "c"],
+    )
+
+
+def test_a_chain_of_files_is_no_circle():
+    chain = {
+        "a": "from trainwright.site import b, c",
+        "b": "def g():\n    import trainwright.site.c",
+        "c": "import ast",
+    }
+    assert circle(chain, "site") == []
+    # Files of the same name in another package are other files.
+    assert circle(chain | {"c": "from trainwright.core import a\nfrom trainwright.core.b import g"}, "site") == []
 
 
 def test_the_tests_stand_in_folders_of_the_same_names():
