@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 
 from trainwright.preflight import configurations
+from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
-from trainwright.preflight.state import State
 from trainwright.preflight.values import NONE, Value, unknown
 
 NAMESPACE = "argparse.Namespace"
 
 
-def parser(state: State, event: Event) -> Value:
+def parser(state: AbstractState, event: Event) -> Value:
     """``argparse.ArgumentParser(…)``."""
     return Value(made=frozenset({"argparse.ArgumentParser"}))
 
@@ -44,7 +44,7 @@ def _converted(value: Value, kind: Value | None) -> Value:
     return Value(constants=(number,), sure=True)
 
 
-def added(state: State, event: Event) -> None:
+def added(state: AbstractState, event: Event) -> None:
     """Note what an argument will be."""
     names = names_of(event.node)
     if not names:
@@ -92,7 +92,7 @@ def added(state: State, event: Event) -> None:
     state.arguments[key] = value
 
 
-def parsed(state: State, event: Event, name: str) -> Value:
+def parsed(state: AbstractState, event: Event, name: str) -> Value:
     """Return the result of ``parse_args`` and its relatives."""
     base = event.receiver
     if base is not None and base.made_by("HfArgumentParser", "TrlParser"):

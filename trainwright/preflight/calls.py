@@ -6,10 +6,10 @@ import ast
 import re
 
 from trainwright.preflight import argparse_values, configurations, library, methods
+from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
 from trainwright.preflight.events import OF_RANK, Event
 from trainwright.preflight.known import MODEL, said
-from trainwright.preflight.state import State
 from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
@@ -26,7 +26,7 @@ _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapp
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 
 
-class Calls(State):
+class Calls(AbstractState):
     """Calls and assignments; :class:`evaluate.Evaluator` adds expressions."""
 
     def value(self, node: ast.expr, scope: Scope) -> Value:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from trainwright.core.data_files import read_json, read_yaml
 from trainwright.core.errors import RequestError
+from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.paths import root_of
 from trainwright.preflight.reader import Module
-from trainwright.preflight.state import State
 from trainwright.preflight.values import Code, Value, constant, unknown
 
 LARGEST = 1_000_000
@@ -61,7 +61,7 @@ def _default(value: Value | None) -> Value:
     return value
 
 
-def field(_: State, event: Event) -> Value:
+def field(_: AbstractState, event: Event) -> Value:
     """``dataclasses.field(…)``."""
     given = {name: value for name, value in event.keywords.items() if name in ("default", "default_factory")}
     if event.args:
@@ -76,7 +76,7 @@ def made(code: Code, args: Sequence[Value], keywords: Mapping[str, Value]) -> di
     return found | {name: value for name, value in keywords.items() if name != "**"}
 
 
-def namespace(_: State, event: Event) -> Value:
+def namespace(_: AbstractState, event: Event) -> Value:
     """``SimpleNamespace(name=value)`` and the like."""
     known = dict(event.args[0].attrs or {}) if event.args else {}
     return Value(made=frozenset({event.name}), attrs=known | {k: v for k, v in event.keywords.items() if k != "**"})
@@ -102,7 +102,7 @@ def of_file(module: Module, value: Value | None) -> Value:
 _READERS: dict[str, Callable[[Path], object]] = {"json": read_json, "yaml": read_yaml, "yml": read_yaml}
 
 
-def loaded(_: State, event: Event) -> Value:
+def loaded(_: AbstractState, event: Event) -> Value:
     """``json.load(file)``, ``yaml.safe_load(text)``: what a file beside the script says."""
     given = event.args[0] if event.args else None
     return of_file(event.module, given) if given is not None and given.made_by("open") else Value()
@@ -117,14 +117,14 @@ def _written(data: object) -> Value:
 # ---- HfArgumentParser ------------------------------------------------------------------------------------------------
 
 
-def parser(_: State, event: Event) -> Value:
+def parser(_: AbstractState, event: Event) -> Value:
     """``HfArgumentParser((ModelArguments, TrainingArguments))``."""
     given = event.arg("dataclass_types", 0)
     classes = (given.items or (given,)) if given is not None else ()
     return Value(made=frozenset({event.name}), items=tuple(classes))
 
 
-def parsed(state: State, event: Event, name: str) -> Value:
+def parsed(state: AbstractState, event: Event, name: str) -> Value:
     """Return the objects that ``parse_args_into_dataclasses`` and its relatives make."""
     base = event.receiver
     classes = base.items or () if base is not None else ()
@@ -143,7 +143,7 @@ def parsed(state: State, event: Event, name: str) -> Value:
     return Value(items=tuple(items))
 
 
-def _given(state: State, event: Event, name: str) -> dict[str, Value] | None:
+def _given(state: AbstractState, event: Event, name: str) -> dict[str, Value] | None:
     """Return the options that a parser of dataclasses gets; None if they are not known."""
     if name == "parse_dict":
         return event.args[0].attrs if event.args else None
@@ -190,7 +190,7 @@ def typed(text: object) -> Value:
     return Value(tags=frozenset(tags), constants=(value,), sure=True)
 
 
-def _filled(state: State, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
+def _filled(state: AbstractState, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
     """Return an object of a class of the script, with the options given; its defaults can be changed by others."""
     defaults = {}
     for name, value in fields(code).items():
@@ -212,7 +212,7 @@ def _filled(state: State, event: Event, code: Code, given: Mapping[str, Value] |
     return result
 
 
-def arguments(state: State, event: Event, name: str, keywords: Mapping[str, Value]) -> Value:
+def arguments(state: AbstractState, event: Event, name: str, keywords: Mapping[str, Value]) -> Value:
     """Note a call of a trainer's arguments that a parser makes, and return them."""
     made_there = event.again(name, [], dict(keywords), len(state.events))
     state.events.append(made_there)
@@ -222,7 +222,7 @@ def arguments(state: State, event: Event, name: str, keywords: Mapping[str, Valu
     return made_there.result
 
 
-def assigned(state: State, base: Value, name: str, value: Value, node: ast.expr) -> None:
+def assigned(state: AbstractState, base: Value, name: str, value: Value, node: ast.expr) -> None:
     """Note that an attribute of a trainer's arguments is set after they were made: ``args.bf16 = True``."""
     if not any(is_arguments(made) for made in base.made):
         return

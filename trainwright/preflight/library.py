@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from trainwright.preflight import argparse_values, computed, configurations, mappings
+from trainwright.preflight.abstract_state import DERIVED, AbstractState
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import path_join
-from trainwright.preflight.state import DERIVED, State
 from trainwright.preflight.values import (
     ENDS,
     FLOWS,
@@ -93,7 +93,7 @@ def flow(event: Event) -> Marks:
     return tags
 
 
-def function(state: State, event: Event) -> Value:
+def function(state: AbstractState, event: Event) -> Value:
     """Return the result of a library's function or class."""
     launch, name, last, args = state.launch, event.name, event.last, event.args
     special = _SPECIAL.get(name)
@@ -217,14 +217,14 @@ def _converted(name: str, value: Value) -> Value:
     return Value(made=value.made, tags=kept, constants=constants, sure=value.sure, of=value.of)
 
 
-def getenv(state: State, event: Event) -> Value:
+def getenv(state: AbstractState, event: Event) -> Value:
     """``os.environ.get(name, default)``."""
     key, default = event.arg("key", 0), event.arg("default", 1)
     name = key.single() if key is not None else ...
     return environment(state.launch, name, default or constant(None)) if isinstance(name, str) else Value()
 
 
-def _len(state: State, event: Event) -> Value:
+def _len(state: AbstractState, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if "hosts" in value.tags:
         hosts = state.launch.hosts
@@ -232,7 +232,7 @@ def _len(state: State, event: Event) -> Value:
     return Value(tags=frozenset({"length"}), of=value) if "json" not in value.tags else Value(tags=value.tags)
 
 
-def _loads(state: State, event: Event) -> Value:
+def _loads(state: AbstractState, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if value.made_by("open"):
         return configurations.loaded(state, event)
@@ -246,7 +246,7 @@ def tf_config(key: Value) -> Value:
     return unknown({"index": "rank", "type": "task-type"}.get(str(key.single()), "tf-config"))
 
 
-def _device(state: State, event: Event) -> Value:
+def _device(state: AbstractState, event: Event) -> Value:
     if not event.args:
         return Value(tags=frozenset({"device"}))
     first, index = event.args[0], event.arg("index", 1)
@@ -259,37 +259,37 @@ def _device(state: State, event: Event) -> Value:
     return Value(tags=tags | (index.tags & IDENTITY) | {"cuda", "indexed"})
 
 
-def _getattr(state: State, event: Event) -> Value:
+def _getattr(state: AbstractState, event: Event) -> Value:
     base, name = event.arg("", 0), event.arg("", 1)
     key = name.single() if name is not None else ...
     return state.attribute(base, key) if base is not None and isinstance(key, str) else Value()
 
 
-def _setattr(state: State, event: Event) -> Value:
+def _setattr(state: AbstractState, event: Event) -> Value:
     if len(event.args) == 3 and isinstance(key := event.args[1].single(), str):
         base = event.args[0]
         base.attrs = {**(base.attrs or {}), key: event.args[2]}
     return Value()
 
 
-def _enumerate(state: State, event: Event) -> Value:
+def _enumerate(state: AbstractState, event: Event) -> Value:
     inner = state.each(event.args[0]) if event.args else Value()
     element = Value(items=(unknown("index"), inner))
     return Value(tags=frozenset({"element"}), attrs={"element": element}, of=event.args[0] if event.args else None)
 
 
-def _zip(state: State, event: Event) -> Value:
+def _zip(state: AbstractState, event: Event) -> Value:
     return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(state.each, event.args)))})
 
 
-def _super(state: State, event: Event) -> Value:
+def _super(state: AbstractState, event: Event) -> Value:
     """``super()``: the object whose method runs, as one of the bases of the method's class."""
     owner = event.stack[-1].owner if event.stack else None
     bases = Value(items=owner.bases if owner is not None else ())
     return Value(made=frozenset({"super"}), attrs={DERIVED: bases}, of=state.selves[-1] if state.selves else None)
 
 
-def _map(state: State, event: Event) -> Value:
+def _map(state: AbstractState, event: Event) -> Value:
     """``map(function, values)``: a function of the script is run for each of a few values that are known."""
     function, values = event.arg("", 0), event.args[1] if len(event.args) == 2 else None
     if function is None or values is None:
@@ -302,17 +302,17 @@ def _map(state: State, event: Event) -> Value:
     return Value(tags=flow(event), attrs={"element": merge(found)}, items=tuple(found) if few is values.items else None)
 
 
-def _first(state: State, event: Event) -> Value:
+def _first(state: AbstractState, event: Event) -> Value:
     return event.args[0] if event.args else Value()
 
 
-def _range(state: State, event: Event) -> Value:
+def _range(state: AbstractState, event: Event) -> Value:
     spawned = any({"world", "gpus"} & arg.tags for arg in event.args)
     shared = {"sharded", "own"} if len(event.args) > 2 and event.args[0].tags & IDENTITY else ()
     return Value(tags=frozenset(shared), attrs={"element": unknown("each-rank" if spawned else "index")})
 
 
-def _partial(state: State, event: Event) -> Value:
+def _partial(state: AbstractState, event: Event) -> Value:
     """``functools.partial(function, …)``: the function, with the arguments that its calls get besides theirs."""
     if not event.args:
         return Value()
@@ -327,18 +327,18 @@ def _partial(state: State, event: Event) -> Value:
     return function
 
 
-def _open(state: State, event: Event) -> Value:
+def _open(state: AbstractState, event: Event) -> Value:
     path = event.arg("file", 0)
     mode = event.arg("mode", 1) or constant("r")
     known = path.constants if path is not None else None
     return Value(made=frozenset({"open"}), tags=path.tags if path else NONE, constants=known, attrs={"mode": mode})
 
 
-def _exit(state: State, event: Event) -> Value:
+def _exit(state: AbstractState, event: Event) -> Value:
     return unknown("never")
 
 
-def _initialize(state: State, event: Event) -> Value:
+def _initialize(state: AbstractState, event: Event) -> Value:
     """``deepspeed.initialize``: engine, optimizer, loader, scheduler."""
     model = event.arg("model", 1)
     engine = Value(made=frozenset({"deepspeed.DeepSpeedEngine"}), tags=frozenset({"model", "deepspeed"}), of=model)
@@ -347,7 +347,7 @@ def _initialize(state: State, event: Event) -> Value:
     return Value(items=(engine, optimizer, loader, Value()))
 
 
-_SPECIAL: dict[str, Callable[[State, Event], Value]] = {
+_SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "os.environ.get": getenv,
     "os.getenv": getenv,
     "os.environ.setdefault": lambda state, event: Value(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
-from trainwright.preflight.state import State
 from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, merge
 
 
@@ -21,7 +21,7 @@ def made(event: Event) -> Value:
     return Value(made=frozenset({"dict"}), tags=flows, attrs=attrs)
 
 
-def method(state: State, event: Event, base: Value, name: str) -> Value | None:
+def method(state: AbstractState, event: Event, base: Value, name: str) -> Value | None:
     """Return the result of a method of a mapping whose values are known; None for any other method."""
     if base.attrs is None:
         return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from trainwright.preflight import argparse_values, computed, mappings
+from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
 from trainwright.preflight.paths import joined_path
-from trainwright.preflight.state import State
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
 
 # Methods that return the object itself, or one like it.
@@ -61,7 +61,7 @@ _SAME = frozenset(
 _IN_PLACE = ("add_", "sub_", "copy_", "index_add_", "scatter_add_", "fill_")
 
 
-def method(state: State, event: Event, name: str, called: Value) -> Value:
+def method(state: AbstractState, event: Event, name: str, called: Value) -> Value:
     """Return the result of a method of an object that no code of the script defines."""
     base = event.receiver if event.receiver is not None else Value()
     if event.role and event.role not in ("collective", "group"):

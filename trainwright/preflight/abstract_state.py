@@ -19,7 +19,7 @@ _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 _PARTS = {"trainer": "lightning.Trainer", "strategy": "lightning.Strategy"}
 
 
-class State:
+class AbstractState:
     """The state of an interpreter, as the models of libraries see it; :class:`calls.Calls` adds calls.
 
     Args:
