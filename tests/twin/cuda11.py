@@ -66,13 +66,13 @@ def make(folder: Path, archives: Path) -> Path:
 
 
 def _component(target: Path, sha256: str) -> None:
-    """The shipped component with another checksum for one file."""
+    """The shipped component with another checksum for one file, and the cuDNN in it."""
     source = templates_dir() / "components/pytorch"
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     data = read_yaml(source / "component.yaml")
     builds = data["providers"]["index"]["versions"][VERSION]["builds"]
-    (row,) = [each for build in builds for each in build["sources"] if each["file"] == FILE]
-    row["sha256"] = sha256
+    ((build, row),) = [(build, each) for build in builds for each in build["sources"] if each["file"] == FILE]
+    row["sha256"], build["holds"] = sha256, {"cudnn": LIBRARIES["nvidia-cudnn-cu11"]}
     (target / "component.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
 
 

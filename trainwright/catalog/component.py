@@ -72,7 +72,7 @@ class BuildTarget(NamedTuple):
 class Build(Record):
     """The files of a version for images of one kind: each property must equal the image's, or be its beginning.
 
-    ``platform`` is that of the image; by default linux/amd64.
+    ``platform`` is that of the image; by default linux/amd64. ``holds``: versions of libraries inside these files.
     """
 
     framework: Name | None = None
@@ -81,6 +81,7 @@ class Build(Record):
     python: AnyVersion | None = None
     platform: Literal["linux/amd64", "linux/arm64"] = AMD64
     sources: tuple[SourceFile, ...]
+    holds: dict[Name, AnyVersion] = {}
 
     def fits(self, target: BuildTarget) -> bool:
         """Whether these files are for such an image."""
@@ -195,8 +196,8 @@ class Provider(Record):
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
-            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads, ``{base_cudnn}`` is
-            what NVIDIA's base image has; ``*`` if unknown.
+            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads, ``{cudnn_series}``
+            is ``9*`` for cuDNN 9, ``{base_cudnn}`` is what NVIDIA's base image has; ``*`` if unknown.
         unchecked: instead of ``expect``: why the probe does not check its version; shown in plans.
         probe: replaces the component's probe.
         loads: for a framework: where it finds a library (``nccl``, ``cudnn``) of which the lock has no wheel:
@@ -260,13 +261,19 @@ class Provider(Record):
         """The components that a version needs in addition to those that every version needs."""
         return (*self.requires, *(name for each in self._ranges_of(version) for name in each.requires))
 
+    def build_for(self, version: str, target: BuildTarget) -> Build | None:
+        """The build of a version that fits an image; ``None`` if none does, or the version has no builds."""
+        known = self.versions.get(version)
+        return next((build for build in known.builds if build.fits(target)), None) if known is not None else None
+
     def sources_for(self, version: str, target: BuildTarget) -> tuple[SourceFile, ...] | None:
         """What a version is made from in an image; ``None`` if it has files but none for such an image."""
         known = self.versions.get(version)
         if known is None:
             return ()
         if known.builds:
-            return next((build.sources for build in known.builds if build.fits(target)), None)
+            build = self.build_for(version, target)
+            return build.sources if build is not None else None
         if known.sources:
             return known.sources
         archive = next((r.archive for r in reversed(self._ranges_of(version)) if r.archive), self.archive)

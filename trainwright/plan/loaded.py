@@ -14,19 +14,22 @@ INSIDE, OF_THE_BASE = "inside its wheel", "of the base image"
 _WHEEL = r"nvidia-{}-cu\d+"
 
 
-def loaded(provider: Provider, packages: Iterable[LockedPackage], versions: Mapping[str, str]) -> dict[str, str]:
+def loaded(
+    provider: Provider, packages: Iterable[LockedPackage], versions: Mapping[str, str], holds: Mapping[str, str]
+) -> dict[str, str]:
     """The libraries that a framework loads: name to version, or to where it is if no version is known before a build.
 
     Args:
         provider: of the framework.
         packages: the locked Python packages of the image; a wheel of the library is what the framework loads.
         versions: of the image's components.
+        holds: the libraries inside the framework's own files whose versions are known.
     """
     locked = {p.name: p.version for p in packages}
     found = {}
     for name, where in provider.loads.items():
         wheel = next((v for n, v in locked.items() if re.fullmatch(_WHEEL.format(name), n)), None)
-        otherwise = {"inside": INSIDE, "base": OF_THE_BASE, "component": versions.get(name, OF_THE_BASE)}[where]
+        otherwise = {"inside": holds.get(name, INSIDE), "base": OF_THE_BASE, "component": versions.get(name, OF_THE_BASE)}[where]
         found[name] = wheel or otherwise
     return found
 
@@ -37,12 +40,14 @@ def expected(name: str, loads: Mapping[str, str]) -> str:
     return ".".join(version.split(".")[:3]) if version[:1].isdigit() else "*"
 
 
-def unused(framework: str, loads: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
-    """Notices about components that the framework does not use."""
+def unused(
+    framework: str, loads: Mapping[str, str], versions: Mapping[str, str], holds: Mapping[str, str]
+) -> list[str]:
+    """Notices about components that the framework does not use; the arguments are those of :func:`loaded`."""
     return [
-        f"{framework} loads the {name} {where}, not {name} {versions[name]}, which what is compiled against it uses"
+        f"{framework} loads the {name} {INSIDE}, not {name} {versions[name]}, which what is compiled against it uses"
         for name, where in loads.items()
-        if name in versions and where == INSIDE
+        if name in versions and where in (INSIDE, holds.get(name))
     ]
 
 

@@ -22,15 +22,16 @@ def plan_of(framework: str, cuda: str, version: str) -> Plan:
     return resolve(make_request(framework=framework, cuda=cuda, version=version), CATALOG)
 
 
-# PyTorch 2.6.0's metadata pins nvidia-nccl-cu12 2.21.5 and nvidia-cudnn-cu12 9.1.0.70; that of +cu11x wheels neither.
+# PyTorch 2.6.0's metadata pins nvidia-nccl-cu12 2.21.5 and nvidia-cudnn-cu12 9.1.0.70; that of +cu11x wheels neither,
+# and theirs is the cuDNN that pytorch/builder installs (common/install_cuda.sh of release/1.13, 2.0 and 2.1; #1000).
 # AWS's builds use the system's (aws/deep-learning-containers#3964); TensorFlow compiles NCCL in (its BUILD files).
 @pytest.mark.parametrize(
     ("framework", "cuda", "version", "nccl", "cudnn"),
     [
         ("pytorch", "cu124", "2.6.0", "2.21.5", "9.1.0.70"),
-        ("pytorch", "cu118", "2.0.1", INSIDE, INSIDE),
-        ("pytorch", "cu118", "2.1.0", INSIDE, INSIDE),
-        ("pytorch", "cu116", "1.13.0", INSIDE, INSIDE),
+        ("pytorch", "cu118", "2.0.1", INSIDE, "8.7.0.84"),
+        ("pytorch", "cu118", "2.1.0", INSIDE, "8.7.0.84"),
+        ("pytorch", "cu116", "1.13.0", INSIDE, "8.3.2.44"),
         ("pytorch", "cu113", "1.10.2", "2.10.3", BASE),
         ("tensorflow", "cu112", "2.8.4", INSIDE, BASE),
         ("tensorflow", "cu125", "2.18.0", "2.23.4", "9.3.0.75"),
@@ -43,6 +44,15 @@ def test_what_a_framework_loads(framework, cuda, version, nccl, cudnn):
     assert plan.labels["io.trainwright.loads.cudnn"] == cudnn
 
 
+# A build of TensorFlow says the series of the cuDNN that it is made for (get_build_info of tensorflow/cu129: "9").
+@pytest.mark.parametrize(
+    ("cuda", "version", "series"), [("cu125", "2.18.0", "9*"), ("cu112", "2.8.4", "*"), ("cu129", "2.21.0", "9*")]
+)
+def test_tensorflow_is_made_for_the_cudnn_that_it_loads(cuda, version, series):
+    found = {e.fact: e.value for e in plan_of("tensorflow", cuda, version).expect if e.component == "tensorflow"}
+    assert found["cudnn"] == series
+
+
 def test_without_cuda_there_is_neither():
     assert plan_of("pytorch", "cpu", "2.13.0").loads == {}
 
@@ -51,7 +61,7 @@ def test_the_probe_must_find_what_locked_wheels_bring():
     found = {e.fact: e.value for e in plan_of("pytorch", "cu124", "2.6.0").expect if e.component == "pytorch"}
     assert (found["nccl"], found["cudnn"]) == ("2.21.5", "9.1.0")
     unknown = {e.fact: e.value for e in plan_of("pytorch", "cu118", "2.0.1").expect if e.component == "pytorch"}
-    assert (unknown["nccl"], unknown["cudnn"]) == ("*", "*")
+    assert (unknown["nccl"], unknown["cudnn"]) == ("*", "8.7.0")
 
 
 @pytest.mark.parametrize(
