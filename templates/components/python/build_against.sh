@@ -1,7 +1,8 @@
 #!/bin/sh
 # build_against.sh PYTHON FOLDER: wheels of the source packages in /mnt/requirements.txt, compiled against the packages of
 # the image that are named below /mnt/against (PyTorch, CUDA's headers). These are links into uv's cache, so that a stage
-# does not hold some gigabytes a second time; they lead somewhere only while this step runs.
+# does not hold some gigabytes a second time; they lead somewhere only while this step runs. AMEND_SETUP is what sed does to
+# their setup.py.
 set -e
 python=$1 made=$2 against=/tmp/against
 /opt/tools/uv venv --quiet --python "$python" $against
@@ -21,6 +22,7 @@ export PYTHONPATH CPATH LD_LIBRARY_PATH LIBRARY_PATH
 for archive in sources/*.tar.gz; do
     unpacked=${archive#sources/}
     tar --no-same-owner -xzf "$archive"
+    [ -z "${AMEND_SETUP:-}" ] || sed -i "$AMEND_SETUP" "${unpacked%.tar.gz}/setup.py"
     /opt/tools/pip wheel --quiet --no-index --no-deps --no-build-isolation -w "$made" "./${unpacked%.tar.gz}"
     rm -rf "${unpacked%.tar.gz}"
 done
