@@ -7,6 +7,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator import (
     figures,
+    rules_algorithms,
     rules_clusters,
     rules_code,
     rules_compiler,
@@ -44,6 +45,7 @@ FAMILIES = (
     rules_reach,
     rules_code,
     rules_tuner,
+    rules_algorithms,
     rules_sdk3,
     figures,
     service_limits,
@@ -61,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     *rules_metrics.RULES,
     *rules_values.RULES,
     *rules_tuner.RULES,
+    *rules_algorithms.RULES,
     *rules_sdk3.RULES,
     *service_limits.RULES,
     *silence.RULES,

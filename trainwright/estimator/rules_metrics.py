@@ -12,7 +12,7 @@ METRIC = Rule(
     code="TW314",
     severity="error",
     title="a metric whose regular expression is broken or captures no number; a warning if it has no group or an "
-    "empty one, and no tuner goes by it",
+    "empty one, and no tuner goes by it, or if its first group is a word",
     source="AWS's developer guide, define training metrics: the expression searches the log and captures the value in "
     "a group; aws/sagemaker-python-sdk #3208 (only numbers are kept), #3932 (F1=(.*?) with nothing behind it); "
     "Python's re, of what no dialect of regular expressions allows",
@@ -29,6 +29,10 @@ _GROUP = re.compile(
     rf"(?<!\\)\((?:(?P<atom>{_ATOM})(?P<times>[*+?]|\{{[0-9,]+\}})?(?P<lazy>\?)?|(?P<words>[A-Za-z _:=/-]+))\)"
     rf"(?P<rest>(?:(?:{_ATOM}|[A-Za-z ,;:%])[*?]\??)*\Z)?"
 )
+# Parentheses around a word behind a space, which look like text of the log: "loss (val): 0.3".
+_WORD_FIRST = re.compile(r"(?:[^\\()\[]|\\.)* \((?P<word>[A-Za-z_-]+)\)")
+# What double quotes in YAML make of \b and \a.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _BRACKET_IN_SET = re.compile(rf"\\.|(?P<set>{_SET})")
 # What a lazy repetition takes if nothing has to follow.
 _LEAST = {"*": "nothing", "?": "nothing", "+": "one character"}
@@ -45,7 +49,21 @@ def check(subject: Subject) -> Iterator[Finding]:
             if wrong.msg.startswith(BROKEN):
                 yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
             continue
-        if not groups:
+        if control := _CONTROL.search(expression):
+            yield METRIC.finding(
+                f"{expression!r} looks for the character {control[0]!r}, which double quotes make of a backslash and "
+                "a letter",
+                path=path,
+                remedy="Write the expression in single quotes.",
+            )
+        elif groups > 1 and (first := _WORD_FIRST.match(expression)):
+            yield METRIC.finding(
+                f"{expression!r} captures {first['word']!r} first, and matches no parentheses in the log",
+                path=path,
+                severity="warning",
+                remedy=f"If the log has parentheses there: \\({first['word']}\\).",
+            )
+        elif not groups:
             # Without a group the whole match counts. With words in it, it is not a number: a tuner gets no objective.
             lost = sought and _has_words(expression)
             yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity=None if lost else "warning")

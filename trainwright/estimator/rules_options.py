@@ -41,6 +41,7 @@ EXCLUDED = Rule(
     "botocore's model, ReservedCapacityInstanceType: the types of training plans; InstancePreferences: their capacity "
     "is not spot capacity (a warning); AWS's developer guide, internet-free mode and remote debugging: an isolated "
     "container calls no AWS service, the agent of a shell calls Systems Manager (a warning); "
+    "sagemaker 2.257.7, Framework._validate_and_set_debugger_configs (a warning); "
     "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
@@ -126,6 +127,12 @@ def _together(job: Job) -> Iterator[Finding]:
         yield EXCLUDED.finding(
             "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
             path="remote_debug",
+            severity="warning",
+        )
+    if job.debugger and job.checkpoint and (job.hosts > 1 or job.distribution):
+        yield EXCLUDED.finding(
+            "debugger with checkpoint in a distributed job: SDK 2 turns the debugger off, which cannot have both",
+            path="debugger",
             severity="warning",
         )
 

@@ -73,7 +73,11 @@ def make_plan(
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
     versions = {name: chosen.version for name, chosen in selections.items()}
     framework = providers.get(line.main) if line.cuda != "cpu" else None
-    build = framework.build_for(versions[line.main], target_of(line, draft.version, request.platform)) if framework else None
+    build = (
+        framework.build_for(versions[line.main], target_of(line, draft.version, request.platform))
+        if framework
+        else None
+    )
     holds = build.holds if build is not None else {}
     loads = loaded(framework, lock.packages if lock else (), versions, holds) if framework else {}
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}

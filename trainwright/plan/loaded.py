@@ -29,7 +29,11 @@ def loaded(
     found = {}
     for name, where in provider.loads.items():
         wheel = next((v for n, v in locked.items() if re.fullmatch(_WHEEL.format(name), n)), None)
-        otherwise = {"inside": holds.get(name, INSIDE), "base": OF_THE_BASE, "component": versions.get(name, OF_THE_BASE)}[where]
+        otherwise = {
+            "inside": holds.get(name, INSIDE),
+            "base": OF_THE_BASE,
+            "component": versions.get(name, OF_THE_BASE),
+        }[where]
         found[name] = wheel or otherwise
     return found
 

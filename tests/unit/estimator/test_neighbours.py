@@ -37,7 +37,7 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import test_cluster_rules, test_storage_rules
+from tests.unit.estimator import test_algorithm_rules, test_cluster_rules, test_storage_rules
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.image import ImageFacts
 from trainwright.estimator.subject import Subject
@@ -386,7 +386,8 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW326", "TW327", "TW328", "TW329"}
 
 
 def test_every_rule_has_its_right_neighbour():
-    tables = (NEIGHBOURS, test_cluster_rules.NEIGHBOURS, test_storage_rules.NEIGHBOURS)
+    others = (test_algorithm_rules, test_cluster_rules, test_storage_rules)
+    tables = (NEIGHBOURS, *(module.NEIGHBOURS for module in others))
     assert {code for table in tables for code, *_ in table} == set(CODES) - ELSEWHERE
 
 

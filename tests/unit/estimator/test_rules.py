@@ -34,7 +34,13 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import test_cluster_rules, test_distribution_rules, test_image_rules, test_storage_rules
+from tests.unit.estimator import (
+    test_algorithm_rules,
+    test_cluster_rules,
+    test_distribution_rules,
+    test_image_rules,
+    test_storage_rules,
+)
 from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
 
@@ -364,7 +370,7 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW305", "TW326", "TW327", "TW328", "TW3
 
 
 def test_every_code_has_a_case():
-    others = (test_image_rules, test_distribution_rules, test_cluster_rules, test_storage_rules)
+    others = (test_image_rules, test_distribution_rules, test_cluster_rules, test_storage_rules, test_algorithm_rules)
     cases = (*CASES, *(case for module in others for case in module.CASES))
     assert {case[0] for case in cases} | ELSEWHERE == set(CODES)
 

@@ -1,0 +1,71 @@
+"""Built-in algorithms, the direction of a tuner, and what a metric's expression captures first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.rule_jobs import found, image, source_folder, spoken_at, tuned
+
+# Addresses: sagemaker 2.257.7, image_uri_config. The metrics and their directions are those of the guide's tables.
+XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
+LINEAR = "382416733822.dkr.ecr.us-east-1.amazonaws.com/linear-learner:1"
+TRAIN, BOTH = {"train": "s3://bucket/train"}, {"train": "s3://bucket/train", "validation": "s3://bucket/validation"}
+
+
+def algorithm(address: str, **more: Any) -> dict[str, Any]:
+    """A job of a built-in algorithm, which has no script."""
+    return {"image": address, "entry_point": None, "source_dir": None, "metrics": {}, **more}
+
+
+def by(metric: str, goal: str, **more: Any) -> dict[str, Any]:
+    """A tuner that goes by a metric."""
+    return algorithm(XGBOOST, **tuned(metric=metric, goal=goal), **more) | {"metrics": {}}
+
+
+def waiting(address: str, seconds: int) -> dict[str, Any]:
+    """A job on spot capacity."""
+    return algorithm(address, spot=True, max_run=3600, max_wait=seconds)
+
+
+def logged(expression: str) -> dict[str, Any]:
+    """A job with a metric."""
+    return {"metrics": {"loss": expression}}
+
+
+TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
+CASES = [
+    ("TW332", "tuner.metric", by("validation:rmse", "Minimize", inputs=TRAIN), None, 2),
+    ("TW333", "tuner.goal", by("validation:auc", "Minimize", inputs=BOTH), None, 2),
+    ("TW333", "tuner.goal", by("validation:mlogloss", "Maximize", inputs=BOTH), None, 2),
+    ("TW334", "max_wait", waiting(LINEAR, 7200), None, 2),
+    ("TW314", "metrics.loss", logged("loss (val): ([0-9.]+)"), image(), 2),
+    ("TW314", "metrics.loss", logged("\bloss=([0-9.]+)"), image(), 2),
+    ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
+]
+NEIGHBOURS = [
+    ("TW332", by("validation:rmse", "Minimize", inputs=BOTH), None, 2),
+    ("TW332", by("train:rmse", "Minimize", inputs=TRAIN), None, 2),
+    ("TW333", by("validation:auc", "Maximize", inputs=BOTH), None, 2),
+    ("TW333", by("validation:binary_f_beta", "Minimize", inputs=BOTH), None, 2),
+    ("TW333", by("validation:accuracy_loss", "Minimize", inputs=BOTH), None, 2),
+    ("TW334", waiting(LINEAR, 3600), None, 2),
+    ("TW334", waiting(XGBOOST, 36000), None, 2),
+    ("TW314", logged(r"loss \(val\): ([0-9.]+)"), image(), 2),
+    ("TW314", logged(r"\bloss=([0-9.]+)"), image(), 2),
+    ("TW314", logged("\tloss=([0-9.]+)"), image(), 2),
+    ("TW314", logged("(?:train|eval) loss=([0-9.]+)"), image(), 2),
+    ("TW295", TRACED, image(), 2),
+]
+folder = pytest.fixture(scope="module")(source_folder)
+
+
+@pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)
+def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
+    spoken_at(folder, code, path, changes, facts, sdk)
+
+
+@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
+def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
+    assert code not in {each.code for each in found(folder, changes, facts, sdk)}

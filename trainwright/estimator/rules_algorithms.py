@@ -1,0 +1,58 @@
+"""AWS's built-in algorithms, and what a tuner makes of a metric's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.subject import Subject
+
+GUIDE = "AWS's developer guide"
+NO_CHANNEL = Rule(
+    code="TW332",
+    severity="error",
+    title="a tuner of a built-in algorithm whose objective is computed on a channel that the job lacks",
+    source=f"{GUIDE}, the pages on tuning of the algorithms: validation:… is computed on the validation data, test:… "
+    "on the test data; aws/sagemaker-xgboost-container, algorithm_mode/train.py: only the channels there are watched",
+    remedy="Add the channel to inputs, or tune by a metric of a channel that is there.",
+)
+DIRECTION = Rule(
+    code="TW333",
+    severity="warning",
+    title="a tuner that looks for the worst model by the name of its objective",
+    source=f"{GUIDE}, the pages on tuning of the algorithms, column Optimization Direction",
+    remedy="Change tuner.goal, or rename the metric.",
+)
+LONG_WAIT = Rule(
+    code="TW334",
+    severity="error",
+    title="a built-in algorithm without checkpoints that waits more than an hour for spot capacity",
+    source=f"{GUIDE}, managed spot training: algorithms that do not checkpoint are limited to a MaxWaitTimeInSeconds "
+    "of 3600 seconds; model checkpoints: the algorithms that do",
+    remedy="max_wait: 3600 with max_run at most that, or no spot.",
+)
+RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT)
+CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
+LONGEST_WAIT = 3600
+# Words of the metrics in the guide's tables, and of those that are near them.
+_SMALL = {"loss", "error", "rmse", "mse", "mae", "mape", "logloss", "mlogloss", "merror", "perplexity", "entropy"}
+_SMALL |= {"wer", "cer", "msd", "ssd"}
+_LARGE = {"accuracy", "acc", "auc", "f1", "precision", "recall", "map", "ndcg", "dcg", "bleu", "miou", "iou"}
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    job, tuner = subject.job, subject.job.tuner
+    if tuner is not None:
+        data, _, metric = tuner.metric.rpartition(":")
+        words = set(re.findall(r"[a-z]+1?", metric.lower()))
+        small, large = words & _SMALL, words & _LARGE
+        if (small and not large and tuner.goal == "Maximize") or (large and not small and tuner.goal == "Minimize"):
+            yield DIRECTION.finding(f"{tuner.goal} {tuner.metric}", path="tuner.goal")
+        if subject.built_in and data in ("validation", "test") and job.inputs and data not in job.inputs:
+            yield NO_CHANNEL.finding(f"{tuner.metric} needs the channel {data!r}", path="tuner.metric")
+    name = (job.image or "").rpartition("/")[2].partition(":")[0]
+    wait = job.max_wait or 0
+    if subject.built_in and job.spot and name not in CHECKPOINTING and wait > LONGEST_WAIT:
+        yield LONG_WAIT.finding(f"max_wait is {wait}; {name} saves no checkpoints", path="max_wait")
