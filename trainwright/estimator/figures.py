@@ -18,7 +18,7 @@ from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 # Bytes of weights, gradients and optimizer state per parameter: with Adam in mixed precision 2 + 2 + 12 (a copy of the
 # weights, momentum, variance in 32 bits), in 32 bits 4 + 4 + 8; with momentum 4 + 4 + 4; with plain SGD 4 + 4.
-STATE_BYTES = {"adam": 16, "momentum": 12, "sgd": 8}
+STATE_BYTES = {"adam": 16, "adamw": 16, "momentum": 12, "sgd": 8}
 RATES = ("learning_rate", "learning-rate", "lr", "base_lr", "base-lr")
 GIB = 2**30
 

@@ -1,4 +1,4 @@
-"""AWS's built-in algorithms, and what a tuner makes of a metric's name."""
+"""AWS's built-in algorithms, and the names in a tuning job."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
+from trainwright.estimator.tuning import LONGEST_NAME
 
 GUIDE = "AWS's developer guide"
 NO_CHANNEL = Rule(
@@ -32,7 +33,14 @@ LONG_WAIT = Rule(
     "of 3600 seconds; model checkpoints: the algorithms that do",
     remedy="max_wait: 3600 with max_run at most that, or no spot.",
 )
-RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT)
+LONG_NAME = Rule(
+    code="TW335",
+    severity="warning",
+    title="a tuning job whose name is cut",
+    source="botocore's model of the SageMaker API, HyperParameterTuningJobName; sagemaker 2.257.7, name_from_base",
+    remedy="Use a shorter name: the time follows it.",
+)
+RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME)
 CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
 LONGEST_WAIT = 3600
 # Words of the metrics in the guide's tables, and of those that are near them.
@@ -50,6 +58,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         small, large = words & _SMALL, words & _LARGE
         if (small and not large and tuner.goal == "Maximize") or (large and not small and tuner.goal == "Minimize"):
             yield DIRECTION.finding(f"{tuner.goal} {tuner.metric}", path="tuner.goal")
+        if job.name and len(job.name) > LONGEST_NAME:
+            told = f"name has {len(job.name)} characters; a tuning job's has at most {LONGEST_NAME}, the time included"
+            yield LONG_NAME.finding(told, path="name")
         if subject.built_in and data in ("validation", "test") and job.inputs and data not in job.inputs:
             yield NO_CHANNEL.finding(f"{tuner.metric} needs the channel {data!r}", path="tuner.metric")
     name = (job.image or "").rpartition("/")[2].partition(":")[0]

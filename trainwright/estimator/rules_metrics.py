@@ -12,7 +12,7 @@ METRIC = Rule(
     code="TW314",
     severity="error",
     title="a metric whose regular expression is broken or captures no number; a warning if it has no group or an "
-    "empty one, and no tuner goes by it, or if its first group is a word",
+    "empty one, and no tuner goes by it, if its first group is a word, or if it looks for a backslash",
     source="AWS's developer guide, define training metrics: the expression searches the log and captures the value in "
     "a group; aws/sagemaker-python-sdk #3208 (only numbers are kept), #3932 (F1=(.*?) with nothing behind it); "
     "Python's re, of what no dialect of regular expressions allows",
@@ -33,6 +33,8 @@ _GROUP = re.compile(
 _WORD_FIRST = re.compile(r"(?:[^\\()\[]|\\.)* \((?P<word>[A-Za-z_-]+)\)")
 # What double quotes in YAML make of \b and \a.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
+# What is written for double quotes: "\\d".
+_BACKSLASH = re.compile(r"(?<!\\)\\\\[dswbDSWB.]")
 _BRACKET_IN_SET = re.compile(rf"\\.|(?P<set>{_SET})")
 # What a lazy repetition takes if nothing has to follow.
 _LEAST = {"*": "nothing", "?": "nothing", "+": "one character"}
@@ -55,6 +57,13 @@ def check(subject: Subject) -> Iterator[Finding]:
                 "a letter",
                 path=path,
                 remedy="Write the expression in single quotes.",
+            )
+        elif _BACKSLASH.search(expression):
+            yield METRIC.finding(
+                f"{expression!r} looks for a backslash and a letter",
+                path=path,
+                severity="warning",
+                remedy="In single quotes one backslash is enough: '\\d'.",
             )
         elif groups > 1 and (first := _WORD_FIRST.match(expression)):
             yield METRIC.finding(

@@ -111,7 +111,8 @@ EXCLUDED = Rule(
     code="TW297",
     severity="error",
     title="model parallel parameters that exclude or need each other",
-    source=f"{SCHEMA}; AWS's developer guide, sharded data parallelism, considerations",
+    source=f"{SCHEMA}; AWS's developer guide, sharded data parallelism, considerations; sagemaker 3, the "
+    "configuration of SMP 2: context_parallel_degree must be <= hybrid_shard_degree",
     remedy="Change one of them, as described in the message.",
 )
 OTHER_FRAMEWORK = Rule(
@@ -336,6 +337,12 @@ def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
             yield DIVIDES.finding(
                 f"{subject.degree(name)} ({name}) does not divide {world} processes", path=f"{SMP_PARAMETERS}.{name}"
             )
+    context, hybrid = subject.degree("context_parallel_degree"), parameters.get("hybrid_shard_degree")
+    if isinstance(hybrid, int) and 0 < hybrid < context:
+        yield EXCLUDED.finding(
+            f"context_parallel_degree ({context}) is more than hybrid_shard_degree ({hybrid})",
+            path=f"{SMP_PARAMETERS}.context_parallel_degree",
+        )
     batch, micro = subject.job.batch, parameters.get("microbatches")
     if batch and batch.per_replica and isinstance(micro, int) and micro > 0 and batch.per_replica % micro:
         yield MICROBATCHES.finding(

@@ -36,7 +36,7 @@ class Model(Record):
     """The model, for the comparison with a GPU's memory."""
 
     parameters: Annotated[float, Meta(gt=0)] = Field(description="number of parameters: 7.0e9")
-    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "momentum", "sgd"] = "adam"
 
 
 class Channel(Record):

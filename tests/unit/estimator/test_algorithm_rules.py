@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rule_jobs import found, image, source_folder, spoken_at, tuned
+from tests.support.rule_jobs import P4, found, image, source_folder, spoken_at, tuned
 
 # Addresses: sagemaker 2.257.7, image_uri_config. The metrics and their directions are those of the guide's tables.
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
@@ -34,6 +34,14 @@ def logged(expression: str) -> dict[str, Any]:
     return {"metrics": {"loss": expression}}
 
 
+def smp2(**parameters: Any) -> dict[str, Any]:
+    """A job with version 2 of the model parallel library."""
+    both = {"torch_distributed": {"enabled": True}, "smdistributed": {"modelparallel": {"enabled": True}}}
+    both["smdistributed"]["modelparallel"]["parameters"] = parameters
+    return {"instance_type": P4, "instance_count": 2, "distribution": both}
+
+
+SMP = "distribution.smdistributed.modelparallel.parameters"
 TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
 CASES = [
     ("TW332", "tuner.metric", by("validation:rmse", "Minimize", inputs=TRAIN), None, 2),
@@ -42,6 +50,9 @@ CASES = [
     ("TW334", "max_wait", waiting(LINEAR, 7200), None, 2),
     ("TW314", "metrics.loss", logged("loss (val): ([0-9.]+)"), image(), 2),
     ("TW314", "metrics.loss", logged("\bloss=([0-9.]+)"), image(), 2),
+    ("TW314", "metrics.loss", logged(r"epoch \\d+ loss=([0-9.]+)"), image(), 2),
+    ("TW335", "name", {**tuned(), "name": "xformer-click-tuning-2024-11-night"}, image(), 2),
+    ("TW297", f"{SMP}.context_parallel_degree", smp2(hybrid_shard_degree=4, context_parallel_degree=8), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
 ]
 NEIGHBOURS = [
@@ -56,6 +67,12 @@ NEIGHBOURS = [
     ("TW314", logged(r"\bloss=([0-9.]+)"), image(), 2),
     ("TW314", logged("\tloss=([0-9.]+)"), image(), 2),
     ("TW314", logged("(?:train|eval) loss=([0-9.]+)"), image(), 2),
+    ("TW314", logged(r"epoch \d+ loss=([0-9.]+)"), image(), 2),
+    ("TW314", logged(r"C:\\models loss=([0-9.]+)"), image(), 2),
+    ("TW335", {**tuned(), "name": "xformer-click-tuning"}, image(), 2),
+    ("TW335", {"name": "xformer-click-tuning-2024-11-night"}, image(), 2),
+    ("TW297", smp2(hybrid_shard_degree=8, context_parallel_degree=8), image(), 2),
+    ("TW297", smp2(hybrid_shard_degree=0, context_parallel_degree=8), image(), 2),
     ("TW295", TRACED, image(), 2),
 ]
 folder = pytest.fixture(scope="module")(source_folder)
