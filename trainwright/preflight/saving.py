@@ -176,7 +176,7 @@ def _of_model(event: Event) -> bool:
 
 
 _OVER_HOSTS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")  # its name at first
-_VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank"})
+_VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank", "uneven"})
 _EVERY = (
     "save_weights",
     "save",

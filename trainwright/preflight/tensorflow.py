@@ -282,6 +282,9 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     # rows[hvd.rank() :: hvd.size()]
     indices = (ast.unparse(n.slice) for m in code.modules for n in m.nodes if isinstance(n, ast.Subscript))
     hashed = hashed or any(re.search("(?<!local_)rank", index) for index in indices)
+    # number % hvd.size() == hvd.rank()
+    compared = (ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.Compare))
+    hashed = hashed or any("%" in text and re.search("(?<!local_)rank", text) for text in compared)
     pieces = code.mentions("RandomState", "random_shuffle") or code.says("rank")
     if code.tensorflow and code.mentions("shuffle") and code.mentions("repeat"):
         # Horovod's own examples: each process draws its batches from its own order of endless data.
