@@ -42,7 +42,26 @@ UNEXPANDED = Rule(
     "aws/sagemaker-python-sdk #222: the container does not start if PATH lacks the folder of its program",
     remedy="Write the folders out, or set the variable in the image or the script.",
 )
-RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED)
+REPLACED = Rule(
+    code="TW336",
+    severity="warning",
+    title="a variable that PyTorch's training toolkit replaces",
+    source="aws/sagemaker-pytorch-training-toolkit, training.py: _set_nccl_environment sets NCCL_DEBUG, "
+    "NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME before it starts the script",
+    remedy='At the top of the script: os.environ["NCCL_DEBUG"] = "INFO". With mpi: custom_mpi_options with -x.',
+)
+ALLOCATOR = Rule(
+    code="TW337",
+    severity="error",
+    title="options of PyTorch's memory allocator that it does not read",
+    source="PyTorch's documentation of CUDA semantics, PYTORCH_CUDA_ALLOC_CONF: <option>:<value>,<option2>:<value2>; "
+    "c10/cuda/CUDAAllocatorConfig.cpp: an unrecognized option ends the process",
+    remedy="For example: max_split_size_mb:128,expandable_segments:True",
+)
+RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED, REPLACED, ALLOCATOR)
+# What the toolkit sets, and to what; NCCL_SOCKET_IFNAME to the interface that the service names.
+_SET = {"NCCL_DEBUG": "WARN", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _VARIABLE = re.compile(r"[$][{]?[A-Za-z_]")
 _KEY = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
 _INDEX = re.compile(r"-?[0-9]{1,9}")
@@ -68,6 +87,12 @@ def check(subject: Subject) -> Iterator[Finding]:
                 path=f"environment.{name}",
                 severity="error" if name == "PATH" else "warning",
             )
+    yield from _replaced(subject)
+    for name in _ALLOCATOR:
+        for option in filter(None, re.split(r",(?![^\[]*\])", job.environment.get(name, ""))):
+            if ":" not in option:
+                told = f"{name}: {option!r} is not of the form option:value"
+                yield ALLOCATOR.finding(told, path=f"environment.{name}")
     for name in (each for each, value in job.hyperparameters.items() if _is_key(value)):
         yield CREDENTIALS.finding(f"{name} is an access key", path=f"hyperparameters.{name}")
     for name in (each for each, value in job.environment.items() if _is_key(value)):
@@ -105,6 +130,16 @@ def visible(given: str, gpus: int) -> int | None:
             break
         count += 1
     return count
+
+
+def _replaced(subject: Subject) -> Iterator[Finding]:
+    """Check variables of NCCL in a job that PyTorch's toolkit starts."""
+    if subject.framework != "pytorch" or subject.cluster is not None or not subject.gpus:
+        return
+    for name, value in _SET.items():
+        given = subject.job.environment.get(name, value)
+        if given.upper() != value.upper():
+            yield REPLACED.finding(f"the script gets {name}={value}, not {given}", path=f"environment.{name}")
 
 
 def _interfaces(subject: Subject) -> Iterator[Finding]:

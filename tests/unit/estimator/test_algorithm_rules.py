@@ -1,4 +1,4 @@
-"""Built-in algorithms, the direction of a tuner, and what a metric's expression captures first."""
+"""Built-in algorithms, tuning jobs by their names, expressions of metrics, and variables that nothing reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rule_jobs import P4, found, image, source_folder, spoken_at, tuned
+from tests.support.rule_jobs import P4, TENSORFLOW, found, image, source_folder, spoken_at, tuned
 
 # Addresses: sagemaker 2.257.7, image_uri_config. The metrics and their directions are those of the guide's tables.
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
@@ -42,6 +42,14 @@ def smp2(**parameters: Any) -> dict[str, Any]:
 
 
 SMP = "distribution.smdistributed.modelparallel.parameters"
+
+
+def told(name: str, value: str) -> dict[str, Any]:
+    """A job on GPUs with a variable."""
+    return {"instance_type": P4, "environment": {name: value}}
+
+
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
 CASES = [
     ("TW332", "tuner.metric", by("validation:rmse", "Minimize", inputs=TRAIN), None, 2),
@@ -53,6 +61,9 @@ CASES = [
     ("TW314", "metrics.loss", logged(r"epoch \\d+ loss=([0-9.]+)"), image(), 2),
     ("TW335", "name", {**tuned(), "name": "xformer-click-tuning-2024-11-night"}, image(), 2),
     ("TW297", f"{SMP}.context_parallel_degree", smp2(hybrid_shard_degree=4, context_parallel_degree=8), image(), 2),
+    # aws/sagemaker-pytorch-training-toolkit, training.py; bitsandbytes-foundation/bitsandbytes #306
+    ("TW336", "environment.NCCL_DEBUG", told("NCCL_DEBUG", "INFO"), image(), 2),
+    ("TW337", f"environment.{ALLOCATOR}", told(ALLOCATOR, "max_split_size_mb=128"), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
 ]
 NEIGHBOURS = [
@@ -73,6 +84,12 @@ NEIGHBOURS = [
     ("TW335", {"name": "xformer-click-tuning-2024-11-night"}, image(), 2),
     ("TW297", smp2(hybrid_shard_degree=8, context_parallel_degree=8), image(), 2),
     ("TW297", smp2(hybrid_shard_degree=0, context_parallel_degree=8), image(), 2),
+    ("TW336", told("NCCL_DEBUG", "warn"), image(), 2),
+    ("TW336", told("NCCL_DEBUG_SUBSYS", "INIT"), image(), 2),
+    ("TW336", {**told("NCCL_DEBUG", "INFO"), "instance_type": "ml.c5.xlarge"}, image(), 2),
+    ("TW336", told("NCCL_DEBUG", "INFO"), TENSORFLOW, 2),
+    ("TW337", told(ALLOCATOR, "max_split_size_mb:128,expandable_segments:True"), image(), 2),
+    ("TW337", told(ALLOCATOR, "roundup_power2_divisions:[256:1,512:2,>:8]"), image(), 2),
     ("TW295", TRACED, image(), 2),
 ]
 folder = pytest.fixture(scope="module")(source_folder)
