@@ -161,6 +161,8 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
             and e.result.made
             and (kind != "loader" or e.last == "DataLoader")
         ]
+        if kind == "loader" and any(_has_share(e) for e in (code.training_loader(), *there) if e is not None):
+            continue  # it is divided already, and prepare() would divide it again
         if kind == "model":
             trained = [e.result.of for e in code.events if "optimizer" in e.result.tags]
             parts = [v for e in code.events if any(e.result is v for v in handled) for v in _given(e)]
@@ -171,6 +173,13 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
             return
 
 
+def _has_share(loader: Event) -> bool:
+    """Return whether a loader gives each process its own part of the data, by a sampler or a part of the dataset."""
+    sampler = loader.arg("sampler", 3) or loader.arg("batch_sampler", 4)
+    part = any("sharded" in value.tags for value in _given(loader))
+    return part or (sampler is not None and sampler.part_of("DistributedSampler"))
+
+
 def _given(event: Event) -> tuple[Value, ...]:
     return (*event.args, *event.keywords.values())
 
@@ -178,7 +187,7 @@ def _given(event: Event) -> tuple[Value, ...]:
 def _own_loader(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
     """Report a loader that was made before others were prepared, and whose batches are trained on as they are."""
     loader = code.training_loader()
-    if loader is None or loader.detached or loader.order > prepare.order:
+    if loader is None or loader.detached or loader.order > prepare.order or _has_share(loader):
         return
     if not any(v is loader.result for v in handled) and not code.iterates_prepared():
         yield _at(NOT_PREPARED, loader, f"`{_text(loader)}` is not given to accelerator.prepare, as others are")
