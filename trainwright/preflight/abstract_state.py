@@ -72,6 +72,12 @@ class AbstractState:
         """Run a function of the script."""
         raise NotImplementedError
 
+    def call(
+        self, node: ast.Call, called: Value, base: Value | None, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """Record a call, and return what is known of its result."""
+        raise NotImplementedError
+
     def made_since(self, start: int) -> list[Value]:
         """Return what the calls made after the first ``start`` of them, with the parts of it."""
         return [value for e in self.events[start:] for value in (e.result, *(e.result.items or ()))]

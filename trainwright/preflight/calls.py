@@ -146,7 +146,7 @@ class Calls(AbstractState):
         code.made = value
         init = code.method("__init__")
         if init is None and configurations.by_fields(code):
-            value.attrs = configurations.made(code, event.args, event.keywords)
+            value.attrs = configurations.made(self, event, code)
             post = code.method("__post_init__")
             if post is not None:
                 self.call_code(post, [], {}, value)

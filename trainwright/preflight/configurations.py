@@ -39,26 +39,24 @@ def by_fields(code: Code) -> bool:
 
 
 def fields(code: Code) -> dict[str, Value]:
-    """Return the fields of a class and of its bases, in order, with their defaults."""
+    """Return the fields of a class and of its bases, in order, with their defaults as they are written."""
     found: dict[str, Value] = {}
     for base in code.bases:
         found |= fields(base.code) if base.code is not None else {}
     for node in getattr(code.node, "body", ()):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = _default(code.fields.get(node.target.id))
-    return found | {name: _default(value) for name, value in code.fields.items() if name not in found}
+            found[node.target.id] = code.fields.get(node.target.id) or Value()
+    return found | {name: value for name, value in code.fields.items() if name not in found}
 
 
-def _default(value: Value | None) -> Value:
-    """Return the default of a field: of ``field(default_factory=…)`` what the function returns."""
-    if value is None:
-        return Value()
-    if value.made_by("field", "Field") and value.attrs is not None:
-        factory = value.attrs.get("default_factory")
-        if factory is not None:
-            return (factory.attrs or {}).get("(returned)", Value())
+def _default(state: AbstractState, event: Event, value: Value) -> Value:
+    """Return the default of a field: of ``field(default_factory=…)`` what the function returns, or the class makes."""
+    if not value.made_by("field", "Field") or value.attrs is None:
+        return value
+    factory = value.attrs.get("default_factory")
+    if factory is None:
         return value.attrs.get("default", Value())
-    return value
+    return state.call(event.node, factory, None, [], {})
 
 
 def field(_: AbstractState, event: Event) -> Value:
@@ -69,11 +67,12 @@ def field(_: AbstractState, event: Event) -> Value:
     return Value(made=frozenset({event.name}), attrs=given)
 
 
-def made(code: Code, args: Sequence[Value], keywords: Mapping[str, Value]) -> dict[str, Value]:
+def made(state: AbstractState, event: Event, code: Code) -> dict[str, Value]:
     """Return the attributes of an object that is made of its fields."""
-    found = fields(code)
-    found |= dict(zip(found, args, strict=False))
-    return found | {name: value for name, value in keywords.items() if name != "**"}
+    defaults = fields(code)
+    given = dict(zip(defaults, event.args, strict=False))
+    given |= {name: value for name, value in event.keywords.items() if name != "**"}
+    return {name: given.get(name) or _default(state, event, value) for name, value in defaults.items()} | given
 
 
 def namespace(_: AbstractState, event: Event) -> Value:
@@ -193,7 +192,8 @@ def typed(text: object) -> Value:
 def _filled(state: AbstractState, event: Event, code: Code, given: Mapping[str, Value] | None) -> Value:
     """Return an object of a class of the script, with the options given; its defaults can be changed by others."""
     defaults = {}
-    for name, value in fields(code).items():
+    for name, written in fields(code).items():
+        value = _default(state, event, written)
         default = value.with_tags("flag", *(said(name) if not value.tags and value.constants is None else ()))
         default.sure = False
         defaults[name] = default if value.constants is not None or value.tags else unknown("flag", *said(name))

@@ -46,3 +46,57 @@ def test_a_loader_with_a_share_of_the_data_need_not_be_prepared(sampler, reporte
     """Accelerate's prepare_data_loader divides a loader's samples; a DistributedSampler has divided them already."""
     script = LOADER_OF_ONES_OWN.replace(*VALIDATION).format(sampler=sampler, more=more)
     assert ("TW155" in codes(script, ONE)) is reported
+
+
+PLACES = """
+import argparse
+import os
+from dataclasses import dataclass, field
+import torch
+import torch.distributed as dist
+
+def own_number():
+    return int(os.environ["RANK"])
+
+@dataclass(frozen=True)
+class Place:
+    number: int = field(default_factory={factory})
+
+    @property
+    def writes(self):
+        return {test}
+
+@dataclass(frozen=True)
+class Options:
+    epochs: int
+    place: Place = field(default_factory=Place)
+
+    @classmethod
+    def read(cls):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs", type=int, default=3)
+        return cls(**vars(parser.parse_args()))
+
+def end(options, net):
+    if options.place.writes:
+        torch.save(net.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "net.pt"))
+
+dist.init_process_group("nccl")
+end(Options.read(), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1)).module)
+"""
+
+
+@pytest.mark.parametrize(
+    ("factory", "test", "reported"),
+    [
+        ("lambda: int(os.environ['RANK'])", "self.number == 0", False),
+        ("own_number", "self.number == 0", False),
+        ("dist.get_rank", "not self.number", False),
+        ("lambda: int(os.environ['RANK'])", "self.number >= 0", True),
+        ("lambda: int(os.environ['WORLD_SIZE'])", "self.number > 1", True),
+        ("dist.get_world_size", "self.number > 1", True),
+    ],
+)
+def test_what_a_dataclass_makes_by_default_is_followed_into_its_properties(factory, test, reported):
+    """Python's documentation of dataclasses: default_factory is called for each object that does not get the field."""
+    assert ("TW141" in codes(PLACES.format(factory=factory, test=test), ONE)) is reported
