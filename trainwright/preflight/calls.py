@@ -226,6 +226,8 @@ class Calls(AbstractState):
                     and any(re.match(r"torch\.nn\.(?!parallel|Data)", m) for m in value.made)
                 ):
                     self.layers.append((self.module, target, base, self.guards, len(self.events)))
+                if target.attr == "grad" and base.code is None:
+                    value = Value(tags=(value.tags & FLOWS) | {"grad"}, of=base)  # backward sets it again
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
                 configurations.assigned(self, base, target.attr, value, target)

@@ -165,8 +165,9 @@ def _tensor(event: Event, base: Value, name: str) -> Value | None:
     """Return what a method makes of a tensor that is no longer a logit, or no longer in the graph; None of others."""
     if name in ("softmax", "sigmoid") and not base.name:
         return Value(tags=(base.tags & FLOWS) | {f"as:{name}"}, of=base)
-    if name in _IN_PLACE and base.made and base.made <= TENSORS:
-        base.tags |= flow(event)
+    whole = base.of if not base.made and base.of is not None else base  # `buffer[a:b].copy_(…)`
+    if name in _IN_PLACE and whole.made and whole.made <= TENSORS:
+        whole.tags |= flow(event)
         return base
     if name == "mean" and "own" in base.tags and not event.args:
         return base.with_tags(*mean_of_own(event.contexts))

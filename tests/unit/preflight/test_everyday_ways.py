@@ -100,3 +100,64 @@ end(Options.read(), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4,
 def test_what_a_dataclass_makes_by_default_is_followed_into_its_properties(factory, test, reported):
     """Python's documentation of dataclasses: default_factory is called for each object that does not get the field."""
     assert ("TW141" in codes(PLACES.format(factory=factory, test=test), ONE)) is reported
+
+
+IN_ONE_PIECE = """
+import torch
+import torch.distributed as dist
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Mean:
+    def __init__(self, net):
+        self.weights = [w for w in net.parameters() if w.requires_grad]
+        self.whole = torch.empty(sum(w.numel() for w in self.weights), device="cuda")
+
+    def apply(self):
+        for w in self.weights:
+            if w.grad is None:
+                w.grad = torch.zeros_like(w)
+        pieces = [w.grad for w in self.weights]
+        at = 0
+        {joined}
+        dist.all_reduce(whole)
+        whole /= dist.get_world_size()
+        for piece, mean in zip(pieces, _unflatten_dense_tensors(whole, pieces)):
+            piece.copy_(mean)
+
+dist.init_process_group("nccl")
+torch.manual_seed(1)
+data = torch.utils.data.TensorDataset(torch.ones(64, 4), torch.ones(64, 1))
+loader = DataLoader(data, 8, sampler=DistributedSampler(data))
+net = torch.nn.Linear(4, 1).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+mean = Mean(net)
+for x, y in loader:
+    for w in net.parameters():
+        w.grad = None
+    loss = torch.nn.functional.mse_loss(net(x.cuda()), y.cuda())
+    loss.backward()
+    mean.apply()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("joined", "reported"),
+    [
+        ("whole = _flatten_dense_tensors(pieces)", False),
+        ("whole = torch.cat([g.view(-1) for g in pieces])", False),
+        ("whole = torch.cat([w.grad.reshape(-1) for w in self.weights if w.grad is not None])", False),
+        ("whole = torch.nn.utils.parameters_to_vector(pieces)", False),
+        (
+            "whole = self.whole\n        for g in pieces:\n            whole[at : at + g.numel()].copy_(g.view(-1))",
+            False,
+        ),
+        ("whole = self.whole\n        for g in pieces:\n            whole[at : at + g.numel()] = g.flatten()", False),
+        ("whole = torch.cat([torch.ones(3) for g in pieces])", True),
+        ("whole = torch.zeros(3, device='cuda')", True),
+    ],
+)
+def test_gradients_are_averaged_in_one_piece(joined, reported):
+    """PyTorch's DistributedDataParallel does the same in buckets; torch/_utils.py flattens a list of tensors."""
+    assert ("TW124" in codes(IN_ONE_PIECE.format(joined=joined), ONE)) is reported
