@@ -28,13 +28,6 @@ NO_SAMPLER = Rule(
     source=f"{SAMPLER_DOCS}: DistributedSampler gives each process its share",
     remedy="DataLoader(…, sampler=DistributedSampler(dataset)); an IterableDataset must divide its own stream.",
 )
-NO_DEVICE_LOADER = Rule(
-    code="TW172",
-    severity="warning",
-    title="torch_xla on several devices without MpDeviceLoader",
-    source="AWS guide for the SageMaker Training Compiler: wrap the loader; it also marks the end of each step",
-    remedy="loader = pl.MpDeviceLoader(loader, xm.xla_device())",
-)
 NO_SEED = Rule(
     code="TW173",
     severity="warning",
@@ -74,7 +67,6 @@ LAST_BATCH = Rule(
 RULES = (
     PADDING,
     NO_SAMPLER,
-    NO_DEVICE_LOADER,
     NO_SEED,
     SAME_ORDER,
     WRONG_SHARE,
@@ -112,11 +104,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _collated(loaders)
         yield from _shuffled(loaders)
         yield from _last_batch(loaders, "every new shape is compiled")
-        trains = code.torch_xla and code.xla_distributed and loaders and code.backwards and not code.managed
-        if trains and not code.mentions("MpDeviceLoader", "ParallelLoader", "use_spmd"):
-            yield _at(NO_DEVICE_LOADER, loaders[0], "DataLoader without MpDeviceLoader")
-        elif trains:
-            yield from _left_on_cpu(code)
     else:
         yield from _shuffled(loaders)
     if code.imports("smdistributed.modelparallel.torch") is not None:
@@ -137,20 +124,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
     return at(rule, (event.module, event.node), message)
-
-
-def _left_on_cpu(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a training loop over the loader itself, where nothing in the loop moves its batches."""
-    for event in code.ran("backward", live=True):
-        value = code.iterated(event.loops[-1]) if event.loops else None
-        while value is not None and not value.made and value.of is not None:
-            value = value.of  # enumerate(loader)
-        if value is None or not value.made_by("DataLoader") or code.mentions("use_spmd"):
-            continue
-        if not any(e.loops[-1:] == event.loops[-1:] for e in code.ran("to", "send_cpu_data_to_device", "cuda")):
-            what = f"the loop in line {getattr(event.loops[-1], 'lineno', 0)} goes over the DataLoader itself"
-            yield _at(NO_DEVICE_LOADER, event, f"{what}, whose batches stay on the CPU")
-            return
 
 
 def _padding(code: ScriptFacts) -> Iterator[Finding]:

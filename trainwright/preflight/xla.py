@@ -63,6 +63,13 @@ RANK_BARRIER = Rule(
     source=f"{GUIDE}: every process has to end its step, or the graphs differ and collectives in them hang",
     remedy="Call xm.mark_step() once per step, outside of conditions.",
 )
+NO_DEVICE_LOADER = Rule(
+    code="TW172",
+    severity="warning",
+    title="torch_xla on several devices without MpDeviceLoader",
+    source="AWS guide for the SageMaker Training Compiler: wrap the loader; it also marks the end of each step",
+    remedy="loader = pl.MpDeviceLoader(loader, xm.xla_device())",
+)
 SPAWN_DEVICE = Rule(
     code="TW414",
     severity="error",
@@ -88,7 +95,7 @@ NO_XLA = Rule(
 )
 RULES = (
     *(NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER, SPAWN_DEVICE),
-    *(BACKEND, NO_XLA),
+    *(BACKEND, NO_XLA, NO_DEVICE_LOADER),
 )
 # What registers it, or imports what does.
 _REGISTER = (
@@ -107,6 +114,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if not code.torch_xla:
         return
     yield from _barriers(code)
+    yield from _loaders(code)
     yield from _devices(code)
     yield from _gradients(code)
     yield from _at_import(code)
@@ -184,7 +192,7 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     loaders = code.mentions("MpDeviceLoader", "ParallelLoader")
     if not loaders and not code.managed and not code.incomplete:
         yield from _some_steps(code)
-        if not synced and not code.mentions("mark_step", "use_spmd"):
+        if not synced and not code.mentions("use_spmd"):
             yield from _no_barrier(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
@@ -193,11 +201,30 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
 def _no_barrier(code: ScriptFacts) -> Iterator[Finding]:
     """Report xm.optimizer_step over a plain loader: it marks a step with barrier=True alone."""
     for event in code.ran("optimizer_step", live=True):
-        barrier = event.arg("barrier", 1)
-        if event.loops and not event.opened and (barrier is None or barrier.single() is False):
+        if event.loops and not event.opened and not _has_barrier(event) and not _marked(code, event.loops[-1]):
             what = f"`{ast.unparse(event.node)[:50]}` over a plain DataLoader, without barrier=True"
+            elsewhere = next((mark.line for mark in code.roles("mark")), None)
+            what += f"; mark_step in line {elsewhere} is not in this loop" if elsewhere is not None else ""
             yield at(NO_MARK_STEP, (event.module, event.node), what)
             return
+
+
+def _has_barrier(event: Event) -> bool:
+    """Return whether xm.optimizer_step marks the step, or that cannot be seen."""
+    barrier = event.arg("barrier", 1)
+    return barrier is not None and barrier.single() is not False
+
+
+def _marked(code: ScriptFacts, loop: ast.AST) -> bool:
+    """Return whether something marks a step for XLA in a loop, itself or in a function of the script."""
+    if any(code.called("torch_xla.step", "torch_xla.compile")):
+        return True
+    names = {getattr(node, "id", getattr(node, "attr", "")) for node in ast.walk(loop)}
+    marks = [*code.roles("mark"), *filter(_has_barrier, code.ran("optimizer_step"))]
+    inside = [e for e in marks if e.detached or loop in e.loops]
+    # A function that is called in several loops may have been followed in another one.
+    called = {each for e in marks for each in e.stack if each.name in names}
+    return bool(inside) or any(loop not in ast.walk(each.node) for each in called)
 
 
 def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
@@ -205,8 +232,7 @@ def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
     marks = [e for e in code.roles("mark") if not e.detached]
     for step in code.ran("step", "optimizer_step", live=True):
         own = step.receiver is not None and "optimizer" in step.receiver.tags
-        barrier = step.arg("barrier", 1)
-        by_library = step.last == "optimizer_step" and (barrier is None or barrier.single() is False)
+        by_library = step.last == "optimizer_step" and not _has_barrier(step)
         if not (own or by_library) or not step.loops or step.by_rank:
             continue
         inside = [e for e in marks if step.loops[-1] in e.loops]
@@ -241,6 +267,36 @@ def _shows_loss(call: Call) -> bool:
         for argument in shown
         for node in ast.walk(argument)
     )
+
+
+def _loaders(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a plain loader, unless the training loop moves its batches and marks its steps itself."""
+    loaders = [e for e in code.ran("DataLoader") if "torch" in e.name or e.name.startswith("?")]
+    if not (code.xla_distributed and loaders and code.backwards) or code.managed or code.mentions("use_spmd"):
+        return
+    if code.mentions("MpDeviceLoader", "ParallelLoader"):
+        yield from _left_on_cpu(code)
+        return
+    loops = [e.loops[-1] for e in code.ran("backward", live=True) if e.loops]
+    if not loops or not all(_moves(code, loop) and _marked(code, loop) for loop in loops):
+        yield at(NO_DEVICE_LOADER, (loaders[0].module, loaders[0].node), "DataLoader without MpDeviceLoader")
+
+
+def _moves(code: ScriptFacts, loop: ast.AST) -> bool:
+    """Return whether a call in a loop moves something, such as its batches."""
+    return any(e.loops[-1:] == (loop,) for e in code.ran("to", "send_cpu_data_to_device", "cuda"))
+
+
+def _left_on_cpu(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a training loop over the loader itself, where nothing in the loop moves its batches."""
+    for event in code.ran("backward", live=True):
+        value = code.iterated(event.loops[-1]) if event.loops else None
+        while value is not None and not value.made and value.of is not None:
+            value = value.of  # enumerate(loader)
+        if value is not None and value.made_by("DataLoader") and not _moves(code, event.loops[-1]):
+            what = f"the loop in line {getattr(event.loops[-1], 'lineno', 0)} goes over the DataLoader itself"
+            yield at(NO_DEVICE_LOADER, (event.module, event.node), f"{what}, whose batches stay on the CPU")
+            return
 
 
 def _devices(code: ScriptFacts) -> Iterator[Finding]:

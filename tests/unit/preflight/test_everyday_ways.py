@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, codes
+from tests.support.training_scripts import P4D, TORCHRUN, codes, findings
 
 ONE: dict[str, Any] = {"instance_type": P4D, "distribution": TORCHRUN}
 
@@ -161,3 +161,62 @@ for x, y in loader:
 def test_gradients_are_averaged_in_one_piece(joined, reported):
     """PyTorch's DistributedDataParallel does the same in buckets; torch/_utils.py flattens a list of tensors."""
     assert ("TW124" in codes(IN_ONE_PIECE.format(joined=joined), ONE)) is reported
+
+
+MARKED = """
+import os
+import torch
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
+from torch.utils.data import DataLoader, DistributedSampler
+
+def update(net, x, y, optimizer):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(net(x), y)
+    loss.backward()
+    {update}
+
+def judge(net, loader):
+    with torch.no_grad():
+        for x, y in loader:
+            net(x.to(device))
+            xm.mark_step()
+
+dist.init_process_group("xla")
+torch.manual_seed(1)
+device = xm.xla_device()
+data = torch.load(os.path.join(os.environ["SM_CHANNEL_TRAIN"], "rows.pt"))
+sampler = DistributedSampler(data, xm.xrt_world_size(), xm.get_ordinal())
+loader = DataLoader(data, 8, sampler=sampler, drop_last=True)
+net = torch.nn.Linear(4, 1).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(3):
+    for x, y in loader:
+        {batch}
+    judge(net, loader)
+"""
+MOVED = "update(net, x.to(device), y.to(device), optimizer)"
+REDUCED = "xm.reduce_gradients(optimizer)\n    optimizer.step()"
+
+
+@pytest.mark.parametrize(
+    ("update", "batch", "reported"),
+    [
+        (f"{REDUCED}\n    xm.mark_step()", MOVED, set()),
+        (REDUCED, f"{MOVED}\n        xm.mark_step()", set()),
+        ("xm.optimizer_step(optimizer)\n    xm.mark_step()", MOVED, set()),
+        ("xm.optimizer_step(optimizer, barrier=True)", MOVED, set()),
+        (f"{REDUCED}\n    xm.mark_step()", MOVED.replace(".to(device)", ""), {"TW172"}),
+        ("xm.optimizer_step(optimizer)", MOVED, {"TW111", "TW172"}),
+        ("xm.optimizer_step(optimizer)", f"{MOVED}\n    xm.mark_step()", {"TW111", "TW172"}),
+        ("xm.optimizer_step(optimizer)", f"net.train()\n        {MOVED}", {"TW111", "TW172"}),
+        ("xm.optimizer_step(optimizer)", f"{MOVED}\n        judge(net, loader)", set()),
+    ],
+)
+def test_a_loop_that_moves_its_batches_and_marks_its_steps_needs_no_device_loader(update, batch, reported):
+    """PyTorch/XLA's API guide: a loop without MpDeviceLoader moves the data itself and calls mark_step itself."""
+    job = {"instance_type": "ml.trn1.32xlarge", "distribution": TORCHRUN}
+    found = findings(MARKED.format(update=update, batch=batch), job)
+    assert {each.code for each in found} & {"TW111", "TW172"} == reported
+    assert all("is not in this loop" in each.message for each in found if each.code == "TW111")
