@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-
 from trainwright.preflight import configurations
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
+from trainwright.preflight.option_names import spelled
 from trainwright.preflight.paths import root_of
 from trainwright.preflight.values import NONE, Value, unknown
 
@@ -17,11 +16,6 @@ NAMESPACE = "argparse.Namespace"
 def parser(state: AbstractState, event: Event) -> Value:
     """``argparse.ArgumentParser(…)``."""
     return Value(made=frozenset({"argparse.ArgumentParser"}))
-
-
-def names_of(node: ast.Call) -> list[str]:
-    """Return the names of an ``add_argument``, with their dashes."""
-    return [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
 
 
 def passed(value: object) -> Value:
@@ -45,10 +39,15 @@ def _converted(value: Value, kind: Value | None) -> Value:
 
 
 def added(state: AbstractState, event: Event) -> None:
-    """Note what an argument will be."""
-    names = names_of(event.node)
-    if not names:
-        return
+    """Note what an argument will be, or several that a loop adds."""
+    rows = spelled(event.module, event.node)
+    for names in rows:
+        _add(state, event, names)
+    if not rows:
+        state.arguments["**"] = Value()  # others, with unknown names
+
+
+def _add(state: AbstractState, event: Event, names: tuple[str, ...]) -> None:
     long = next((n for n in names if n.startswith("--")), names[0])
     destination = event.arg("dest")
     single = destination.single() if destination is not None else ...

@@ -10,6 +10,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
+from trainwright.preflight.option_names import spelled
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, first, reachable
 from trainwright.sagemaker.toolkit import TOOLKIT
@@ -121,7 +122,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if _parses_its_own_list(code):
         return
     calls = (call for call in code.called("add_argument") if reachable(code, call) and not _never_parsed(code, call))
-    arguments = [argument for call in calls if (argument := _argument(call)) is not None]
+    spelled_by_call = [(call, spelled(call.module, call.node)) for call in calls]
+    arguments = [_argument(call, names) for call, rows in spelled_by_call for names in rows]
     entry = code.script.entry
     given = dict(code.job.arguments) if code.job else {}
     parses = any(c.module is entry for c in code.called("parse_args", "parse_known_args")) or bool(
@@ -136,7 +138,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(HYDRA, main, "Hydra starts the script", severity=severity)
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
-    yield from _whole(code, arguments, given)
+    every = all(rows for _, rows in spelled_by_call) and not _passed_on(code)
+    yield from _whole(code, arguments, given, every=every)
 
 
 def _never_parsed(code: ScriptFacts, call: Call) -> bool:
@@ -145,6 +148,17 @@ def _never_parsed(code: ScriptFacts, call: Call) -> bool:
         return False
     parsed = [each for each in code.called("parse_args", "parse_known_args") if each.module is call.module]
     return bool(parsed) and not any(reachable(code, each) for each in parsed)
+
+
+def _passed_on(code: ScriptFacts) -> bool:
+    """Return whether add_argument itself is given to something, or has another name: ``add = parser.add_argument``."""
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "add_argument"
+        and getattr(module.parents.get(node), "func", None) is not node
+        for module in code.modules
+        for node in module.nodes
+    )
 
 
 def _inherits(code: ScriptFacts) -> bool:
@@ -158,10 +172,7 @@ def _parses_its_own_list(code: ScriptFacts) -> bool:
     return bool(parsed) and all(given is not None and "argv" not in ast.unparse(given) for given in lists)
 
 
-def _argument(call: Call) -> Argument | None:
-    names = [a.value for a in call.node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    if not names or len(names) != len(call.node.args):
-        return None
+def _argument(call: Call, names: tuple[str, ...]) -> Argument:
     positional = not names[0].startswith("-")
     action = call.constant("action")
     optional = call.constant("nargs") in ("?", "*") or (
@@ -329,8 +340,8 @@ _ADDED = {
 }
 
 
-def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object]) -> Iterator[Finding]:
-    """Compare the arguments with the job's hyperparameters."""
+def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object], *, every: bool) -> Iterator[Finding]:
+    """Compare the arguments with the job's hyperparameters; ``every``: there are no others, with unknown names."""
     job, entry = code.job, code.script.entry
     assert job is not None and entry is not None
     names = {name for argument in arguments for name in argument.passed}
@@ -341,7 +352,8 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     if tensorflow_job(code):
         passed.add("model_dir")
     strict = next((c for c in code.called("parse_args")), None)
-    if strict is not None and not any(code.called("parse_known_args")) and not _added_elsewhere(code):
+    closed = every and not any(code.called("parse_known_args"))
+    if strict is not None and closed and not _added_elsewhere(code):
         for name in sorted(passed - names):
             if len(name) > 1 and sum(known.startswith(name) for known in names) == 1:
                 continue  # argparse completes an unambiguous beginning

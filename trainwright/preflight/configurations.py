@@ -72,7 +72,13 @@ def made(state: AbstractState, event: Event, code: Code) -> dict[str, Value]:
     defaults = fields(code)
     given = dict(zip(defaults, event.args, strict=False))
     given |= {name: value for name, value in event.keywords.items() if name != "**"}
-    return {name: given.get(name) or _default(state, event, value) for name, value in defaults.items()} | given
+    for name in [name for name in defaults if name not in given]:
+        default = _default(state, event, defaults[name])
+        if event.opened and default.sure:  # it may be among what is given by unknown names
+            default = default.with_tags("flag")
+            default.sure = False
+        given[name] = default
+    return given
 
 
 def namespace(_: AbstractState, event: Event) -> Value:

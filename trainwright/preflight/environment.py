@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.argparse_values import names_of
 from trainwright.preflight.call import Call
 from trainwright.preflight.distributed import GROUP_PLACE
 from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
 from trainwright.preflight.events import Event
+from trainwright.preflight.option_names import spelled
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, meant, qualified
@@ -114,7 +114,8 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("add_argument", live=True):
         kind, default = event.arg("type"), event.arg("default")
         name = next((tag[4:] for tag in default.tags if tag.startswith("env:")), "") if default is not None else ""
-        used = any(code.mentions(each.lstrip("-").replace("-", "_")) for each in names_of(event.node))
+        names = [each.lstrip("-").replace("-", "_") for row in spelled(event.module, event.node) for each in row]
+        used = any(map(code.mentions, names))
         parts = kind is not None and kind.name in ("list", "tuple") and used
         if kind is not None and parts and default is not None and _json(event, default):
             yield at(AS_NUMBER, (event.module, event.node), f"type={kind.name} makes characters of the string {name}")

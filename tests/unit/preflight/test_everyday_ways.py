@@ -220,3 +220,59 @@ def test_a_loop_that_moves_its_batches_and_marks_its_steps_needs_no_device_loade
     found = findings(MARKED.format(update=update, batch=batch), job)
     assert {each.code for each in found} & {"TW111", "TW172"} == reported
     assert all("is not in this loop" in each.message for each in found if each.code == "TW111")
+
+
+LOOPED = """
+import argparse
+from dataclasses import dataclass, fields
+
+@dataclass
+class Options:
+    rate: float = 0.1
+    warm_up: int = 5
+
+    @classmethod
+    def read(cls):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs", type=int, default=1)
+        {added}
+        return parser.parse_args()
+
+Options.read()
+"""
+TABLE = "table = {'rate': 0.1, 'warm_up': 5}\n        for name"
+
+
+@pytest.mark.parametrize(
+    ("added", "unknown"),
+    [
+        ("parser.add_argument('--rate')", ["--warm_up"]),
+        ("for name in ('rate', 'warm_up'):\n            parser.add_argument(f'--{name}', type=float)", []),
+        ("for name in ('rate', 'warm'):\n            parser.add_argument('--' + name)", ["--warm_up"]),
+        ("for name in 'rate warm_up'.split():\n            parser.add_argument(f'--{name}')", []),
+        (f"{TABLE}, first in table.items():\n            parser.add_argument(f'--{{name}}', default=first)", []),
+        (f"{TABLE} in table:\n            parser.add_argument('--' + name.replace('_', '-'))", ["--warm_up"]),
+        ("for name, kind in [('rate', float), ('x', int)]:\n            parser.add_argument(f'--{name}', type=kind)",
+         ["--warm_up"]),
+        ("for each in fields(cls):\n            parser.add_argument(f'--{each.name}', type=each.type)", []),
+        ("for each in fields(Options):\n            parser.add_argument('--my_' + each.name)", ["--rate"]),
+        ("for name in read_names():\n            parser.add_argument(f'--{name}', type=float)", []),
+        ("add = parser.add_argument\n        add('--rate')\n        add('--warm_up')", []),
+        ("for words in (['--rate'], ['--warm_up']):\n            parser.add_argument(*words, type=float)", []),
+    ],
+)  # fmt: skip
+def test_arguments_that_a_loop_adds_are_known(added, unknown):
+    """Python's documentation of argparse: parse_args stops at the arguments that no add_argument has named."""
+    job = ONE | {"hyperparameters": {"epochs": 2, "rate": 0.2, "warm_up": 3}}
+    found = [each.message for each in findings(LOOPED.format(added=added), job) if each.code == "TW193"]
+    assert len(found) == len(unknown)
+    assert all(name in " ".join(found) for name in unknown)
+
+
+def test_an_argument_of_a_loop_is_held_against_its_value():
+    """argparse refuses a value that the type of any of the arguments does not convert."""
+    added = "for name in ('rate', 'warm_up'):\n            parser.add_argument(f'--{name}', type=int)"
+    job = ONE | {"hyperparameters": {"rate": 0.2, "warm_up": 3}}
+    found = [each.message for each in findings(LOOPED.format(added=added), job) if each.code == "TW198"]
+    assert len(found) == 1
+    assert "--rate 0.2" in found[0]
