@@ -292,7 +292,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     if trained in loaders and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
         given, reads = [], [trained]
     plain = _plain_batches(trained) if trained is not None and samplers else False
-    if (plain or (not given and not by_name)) and not sharded and not _by_hand(code) and reads:
+    if (plain or (not given and not by_name)) and not sharded and not divided_by_index(code) and reads:
         what = "DataLoader without a DistributedSampler"
         if samplers:
             what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"
@@ -362,7 +362,7 @@ def _divides(event: Event) -> bool:
     return "**" in event.keywords and event.keywords["**"].attrs is None
 
 
-def _by_hand(code: ScriptFacts) -> bool:
+def divided_by_index(code: ScriptFacts) -> bool:
     """Return whether the data is divided without a sampler: by an index made from the rank."""
     for module in code.modules:
         for node in module.nodes:

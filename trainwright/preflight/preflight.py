@@ -40,6 +40,7 @@ from trainwright.preflight import (
     keras_losses,
     learning_rate,
     lightning,
+    lightning_ranks,
     loaders,
     lockstep,
     loop,
@@ -81,7 +82,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart),
-    smp_limits,
+    *(smp_limits, lightning_ranks),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -1,0 +1,107 @@
+"""Lightning: what each process does with its own data and its own values, unless the script says otherwise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.data import SPLITS, divided_by_index
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import IDENTITY, Value
+
+NO_SAMPLER = Rule(
+    code="TW510",
+    severity="warning",
+    title="Lightning adds no sampler, and the loader has none: every process trains on all of the data",
+    source="Lightning's documentation of Trainer, use_distributed_sampler: by default it adds a DistributedSampler; "
+    "with False, the script adds its own",
+    remedy="Leave use_distributed_sampler out, or DataLoader(…, sampler=DistributedSampler(dataset)).",
+)
+RULES = (NO_SAMPLER,)
+_PACKAGES = ("lightning", "pytorch_lightning")
+_SPLITS = [name for name in SPLITS if name != "batch_sampler"]
+# What Lightning would have to replace: they draw from all of the data.
+_PLAIN = ("RandomSampler", "SequentialSampler")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or code.imports(*_PACKAGES) is None:
+        return
+    yield from _all_of_the_data(code)
+
+
+def _all_of_the_data(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a Trainer that is not to divide the data, where nothing else divides those it trains on."""
+    if code.mentions(*_SPLITS) or divided_by_index(code):
+        return
+    for trainer in code.ran("Trainer", live=True):
+        given = trainer.arg("use_distributed_sampler") or trainer.arg("replace_sampler_ddp")
+        if not trainer.name.startswith(_PACKAGES) or given is None or not _several(code, trainer):
+            continue
+        if given.single() is not False or "flag" in given.tags:
+            continue
+        for fit in code.ran("fit", live=True):
+            loader = _trained_on(code, fit) if fit.receiver is trainer.result else None
+            if loader is not None and not _has_share(code, loader):
+                what = f"`{ast.unparse(loader.node)[:50]}` has no DistributedSampler, and line {trainer.line} adds none"
+                yield at(NO_SAMPLER, (loader.module, loader.node), what)
+                return
+
+
+def _several(code: ScriptFacts, trainer: Event) -> bool:
+    """Return whether several processes train: the job starts them, or the Trainer does."""
+    strategy, devices = trainer.arg("strategy"), trainer.arg("devices") or trainer.arg("gpus")
+    if strategy is not None and strategy.single() == "dp":
+        return False  # one process, several GPUs
+    number = devices.single() if devices is not None else 1
+    every = number in (-1, "-1", "auto") and (code.launch.gpus or 1) > 1
+    return code.several or every or (isinstance(number, int) and number > 1)
+
+
+def _trained_on(code: ScriptFacts, fit: Event) -> Event | None:
+    """Return the call that made the loader for training; None if that cannot be seen."""
+    given = fit.arg("train_dataloaders", 1) or fit.arg("train_dataloader")
+    values = [given, *(given.items or ()), *(given.attrs or {}).values()] if given is not None else []
+    loaders = [e for e in code.ran("DataLoader") if e.name.startswith("torch.")]
+    found = [e for e in loaders if any(e.result is value for value in values)]
+    module = fit.arg("datamodule") or given or (fit.args[0] if fit.args else None)
+    owner = module.code if module is not None and module.instance else None
+    found += [e for e in loaders if any(c.name == "train_dataloader" and c.owner is owner for c in e.stack if owner)]
+    return found[0] if found else None
+
+
+def _has_share(code: ScriptFacts, loader: Event) -> bool:
+    """Return whether a loader gives each process its own part of the data, or that cannot be seen."""
+    sampler, batches, data = loader.arg("sampler", 3), loader.arg("batch_sampler", 4), loader.arg("dataset", 0)
+    if loader.opened or data is None or any(map(_chooses, (sampler, batches))):
+        return True
+    maker = code.maker(data)
+    given = (*maker.args, *maker.keywords.values()) if maker is not None else ()
+    if any(value.tags & (IDENTITY | {"sharded", "world"}) for value in (data, *given)):
+        return True
+    if any("Iterable" in made or "WebDataset" in made for made in data.made):
+        return True
+    shuffle = loader.arg("shuffle", 2)
+    if shuffle is not None and shuffle.single() is True and not data.made and data.code is None:
+        return False  # a stream cannot be shuffled by its loader
+    return not data.made or (data.code is not None and _asks(code, data))
+
+
+def _chooses(sampler: Value | None) -> bool:
+    """Return whether a sampler decides which samples a process gets, or is not known."""
+    if sampler is None or sampler.single() is None:
+        return False
+    inner = sampler.of if sampler.made_by("BatchSampler") else sampler
+    return inner is None or not inner.made_by(*_PLAIN)
+
+
+def _asks(code: ScriptFacts, data: Value) -> bool:
+    """Return whether a method of a data set asks which process this is, or how many there are."""
+    inside = [e for e in code.events if any(c.owner is data.code for c in e.stack)]
+    return any(
+        e.role in ("rank", "world") or any(value.tags & (IDENTITY | {"world"}) for value in e.args) for e in inside
+    )
