@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -20,7 +21,15 @@ NO_SAMPLER = Rule(
     "with False, the script adds its own",
     remedy="Leave use_distributed_sampler out, or DataLoader(…, sampler=DistributedSampler(dataset)).",
 )
-RULES = (NO_SAMPLER,)
+OWN_RATE = Rule(
+    code="TW511",
+    severity="warning",
+    title="each process lowers its learning rate by a value of its own share of the data",
+    source="Lightning's documentation, distributed training, synchronize validation and test logging: without "
+    "sync_dist=True a logged value is that of the process",
+    remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics',
+)
+RULES = (NO_SAMPLER, OWN_RATE)
 _PACKAGES = ("lightning", "pytorch_lightning")
 _SPLITS = [name for name in SPLITS if name != "batch_sampler"]
 # What Lightning would have to replace: they draw from all of the data.
@@ -32,6 +41,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.incomplete or code.imports(*_PACKAGES) is None:
         return
     yield from _all_of_the_data(code)
+    if any(_several(code, e) for e in code.ran("Trainer", live=True) if e.name.startswith(_PACKAGES)):
+        yield from _own_rates(code)
 
 
 def _all_of_the_data(code: ScriptFacts) -> Iterator[Finding]:
@@ -105,3 +116,58 @@ def _asks(code: ScriptFacts, data: Value) -> bool:
     return any(
         e.role in ("rank", "world") or any(value.tags & (IDENTITY | {"world"}) for value in e.args) for e in inside
     )
+
+
+def _own_rates(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a ReduceLROnPlateau whose monitored value is logged as each process has computed it."""
+    if code.mentions_like("all_gather|all_reduce|reduce_(?!lr|on|rate)"):
+        return
+    for plateau in code.ran("ReduceLROnPlateau"):
+        function = plateau.stack[-1] if plateau.stack else None
+        if function is None or function.name != "configure_optimizers" or not plateau.name.startswith("torch."):
+            continue
+        for monitor in _monitors(code.returned(function), plateau.result):
+            name = re.sub("_(step|epoch)$", "", str(monitor.single()))
+            logs = [e for e in code.ran("log", "log_dict") if (value := _logged(e, name)) is not None and _own(value)]
+            if logs and not any(map(_synced, logs)):
+                what = f"line {logs[0].line}, `{ast.unparse(logs[0].node)[:50]}`, is without sync_dist=True"
+                yield at(OWN_RATE, (plateau.module, plateau.node), f"monitor={monitor.single()!r}: {what}")
+                return
+
+
+def _logged(event: Event, name: str) -> Value | None:
+    """Return the value that a method of a LightningModule logs by a name; None if it does not."""
+    owner = event.receiver.code if event.receiver is not None else None
+    if owner is None or not any(_is_module(origin) for origin in owner.origins()):
+        return None
+    first = event.arg("dictionary" if event.last == "log_dict" else "name", 0)
+    if event.last == "log_dict" or first is None:
+        return (first.attrs or {}).get(name) if first is not None else None
+    return event.arg("value", 1) if first.single() == name else None
+
+
+def _own(value: Value) -> bool:
+    """Return whether a value is computed from a model's output, and not by a metric that joins the processes."""
+    metric = any(made.startswith("torchmetrics.") and ".functional." not in made for made in value.made)
+    return "out" in value.tags and not metric
+
+
+def _synced(event: Event) -> bool:
+    """Return whether a logged value is reduced over the processes, or that cannot be seen."""
+    synced = event.arg("sync_dist")
+    return event.opened or (synced is not None and (synced.single() is not False or "flag" in synced.tags))
+
+
+def _is_module(name: str) -> bool:
+    return name.startswith(_PACKAGES) and name.endswith("LightningModule")
+
+
+def _monitors(value: Value | None, plateau: Value, depth: int = 3) -> Iterator[Value]:
+    """Yield the names by which a scheduler is stepped, of what configure_optimizers returns."""
+    if value is None or value.code is not None or not depth:
+        return
+    attrs = value.attrs or {}
+    if "monitor" in attrs and any(attrs.get(key) is plateau for key in ("scheduler", "lr_scheduler")):
+        yield attrs["monitor"]
+    for inner in (*attrs.values(), *(value.items or ())):
+        yield from _monitors(inner, plateau, depth - 1)

@@ -110,3 +110,65 @@ def test_each_process_trains_on_its_share(changes, reported, given):
 def test_the_processes_that_a_trainer_starts_count(devices, reported):
     script = DIVIDED.format(**PARTS | {"devices": devices}, given="DataLoader(rows, shuffle=True)")
     assert ("TW510" in codes(script, ALONE)) is reported
+
+
+RATES = """
+import pytorch_lightning as pl
+import torch
+import torchmetrics
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.right = torchmetrics.Accuracy(task="binary")
+
+    def training_step(self, batch, index):
+        x, y = batch
+        return torch.nn.functional.cross_entropy(self.layer(x), y)
+
+    def validation_step(self, batch, index):
+        x, y = batch
+        out = self.layer(x)
+        loss = torch.nn.functional.cross_entropy(out, y)
+        {log}
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        rate = ReduceLROnPlateau(optimizer, patience=2)
+        {returned}
+
+trainer = pl.Trainer(devices=8, strategy="ddp")
+trainer.fit(Net(), datamodule=parts)
+"""
+LOG = "self.log('held', loss)"
+RETURNED = "return {'optimizer': optimizer, 'lr_scheduler': {'scheduler': rate, 'monitor': 'held'}}"
+
+
+@pytest.mark.parametrize(
+    ("log", "returned", "reported"),
+    [
+        (LOG, RETURNED, True),
+        ("self.log('held', loss, sync_dist=False)", RETURNED, True),
+        ("self.log_dict({'held': loss, 'other': 1})", RETURNED, True),
+        ("self.log('held', torchmetrics.functional.accuracy(out, y, task='binary'))", RETURNED, True),
+        (LOG, "return {'optimizer': optimizer, 'lr_scheduler': rate, 'monitor': 'held'}", True),
+        (LOG, "return [optimizer], [{'scheduler': rate, 'monitor': 'held_epoch'}]", True),
+        ("self.log('held', loss, sync_dist=True)", RETURNED, False),
+        ("self.log('held', loss, **options)", RETURNED, False),
+        ("self.log_dict({'held': loss}, sync_dist=True)", RETURNED, False),
+        ("self.right(out, y)\n        self.log('held', self.right)", RETURNED, False),
+        ("self.right.update(out, y)\n        self.log('held', self.right.compute())", RETURNED, False),
+        ("self.log('held', self.all_gather(loss).mean())", RETURNED, False),
+        ("self.log('other', loss)", RETURNED, False),
+        (LOG, RETURNED.replace("'held'", "name"), False),
+        (LOG, "return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2)]", False),
+    ],
+)
+def test_a_rate_goes_by_a_value_of_all_processes(log, returned, reported):
+    """Lightning's documentation, synchronize validation and test logging."""
+    script = RATES.format(log=log, returned=returned)
+    assert ("TW511" in codes(script, TWO)) is reported
+    assert ("TW511" in codes(script, ALONE)) is reported
+    assert "TW511" not in codes(script.replace("devices=8", "devices=1"), ALONE)
