@@ -10,6 +10,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
+from trainwright.preflight.option_lists import LISTED, refusal
 from trainwright.preflight.option_names import spelled
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, first, reachable
@@ -79,7 +80,7 @@ VALUE = Rule(
     source=f"{ARGUMENTS}; argparse stops with exit code 2 where type or choices refuse a value",
     remedy="Correct the hyperparameter, or the argument's type or choices.",
 )
-RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA, VALUE)
+RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA, VALUE, LISTED)
 FLAGS = ("store_true", "store_false", "store_const", "count")
 # Parsers that also take arguments from elsewhere; the full set is then unknown.
 OTHERS = (
@@ -214,6 +215,8 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     default = call.given("default")
     if in_job is not None and not argument.bare:
         yield from _value(call, shown, given[in_job])
+        if why := refusal(call, given[in_job]):
+            yield at(LISTED, call, f"{shown} {why}")
     textual = name == "str" and call.given("choices") is None
     if (kind is not None and not textual) or call.given("action") is not None or not isinstance(default, ast.Constant):
         return
@@ -300,7 +303,7 @@ def _value(call: Call, shown: str, value: object) -> Iterator[Finding]:
     """Hold a hyperparameter against ``type`` and ``choices``, as argparse would."""
     kind, choices = call.given("type"), call.given("choices")
     converters = {"int": int, "float": float}
-    # SageMaker writes every value as text; a list is several values only for nargs, which are not checked.
+    # SageMaker writes every value as text; of a list, option_lists knows what becomes.
     text = str(value)
     nargs = call.given("nargs")
     several = len(value.split()) if isinstance(value, str) else 1

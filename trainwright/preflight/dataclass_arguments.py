@@ -10,6 +10,8 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.arguments import MISSING, UNKNOWN, VALUE
 from trainwright.preflight.configurations import options
+from trainwright.preflight.option_lists import LISTED, refused_by_field
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Code
@@ -47,18 +49,13 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     module = event.module
     for name, value in given.items():
         node = fields.get(name)
-        kind = ast.unparse(node.annotation) if node is not None else ""
-        kind = kind.replace("Optional[", "").replace("]", "").split(" |")[0]
         short = sum(each.startswith(name) for each in known) == 1  # argparse completes an unambiguous beginning
         if name not in known and own and not short and not name.startswith("sagemaker_"):
             similar = nearest(name, known, 1)
             hint = f"; the script has --{similar[0]}" if similar else ""
             yield at(UNKNOWN, (module, event.node), f"{who} --{name}{hint}")
-        elif node is not None and kind in ("int", "float") and value is not ...:
-            try:
-                (int if kind == "int" else float)(str(value))
-            except ValueError:
-                yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
+        elif node is not None:
+            yield from _refused(module, node, name, value)
     trains = any(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
     if trains and own and "output_dir" not in {*given, *fields} and given:
         yield at(
@@ -67,6 +64,18 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for name, node in fields.items():
         if _required(node) and name not in given:
             yield at(MISSING, (module, node), f"--{name} is required")
+
+
+def _refused(module: Module, node: ast.AnnAssign, name: str, value: object) -> Iterator[Finding]:
+    """Report a value that the type of a field does not convert."""
+    kind = ast.unparse(node.annotation).replace("Optional[", "").replace("]", "").split(" |")[0]
+    if why := refused_by_field(node.annotation, value):
+        yield at(LISTED, (module, node), f"--{name} {why}")
+    elif kind in ("int", "float") and value is not ...:
+        try:
+            (int if kind == "int" else float)(str(value))
+        except ValueError:
+            yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
 
 
 def _inherited(code: Code) -> list[Code]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, codes, findings
+from tests.support.training_scripts import P4D, TORCHRUN, codes, findings, parser
 
 ONE: dict[str, Any] = {"instance_type": P4D, "distribution": TORCHRUN}
 
@@ -276,3 +276,41 @@ def test_an_argument_of_a_loop_is_held_against_its_value():
     found = [each.message for each in findings(LOOPED.format(added=added), job) if each.code == "TW198"]
     assert len(found) == 1
     assert "--rate 0.2" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "reported"),
+    [
+        ("type=float, nargs=2", [0.9, 0.95], True),
+        ("type=float, nargs='+'", [0.9, 0.95], True),
+        ("type=int, nargs='*'", [3], True),
+        ("type=int", [3, 4], True),
+        ("nargs=2", ["a", "b"], True),
+        ("type=json.loads, nargs=2", [0.9, 0.95], True),
+        ("type=json.loads", [0.9, 0.95], False),
+        ("type=numbers, nargs='+'", [0.9, 0.95], False),
+        ("nargs='+'", ["a", "b"], False),
+        ("nargs=1", [3], False),
+        ("type=float, nargs='+'", 0.9, False),
+        ("type=float, nargs=count", [0.9, 0.95], True),
+        ("nargs=count", [0.9, 0.95], False),
+    ],
+)
+def test_a_list_is_one_argument(words, value, reported):
+    """aws/sagemaker-training-toolkit, mapping.py, to_cmd_args: the value is str(value)."""
+    script = "import json\n" + parser(f"'--betas', {words}, default=None")
+    assert ("TW512" in codes(script, ONE | {"hyperparameters": {"betas": value}})) is reported
+    assert "TW512" not in codes(script, ONE | {"hyperparameters": {}})
+    assert "TW512" not in codes(script)
+
+
+@pytest.mark.parametrize(("kind", "reported"), [("list[float]", True), ("Optional[List[int]]", True), ("str", False)])
+def test_a_list_is_one_argument_for_a_dataclass_too(kind, reported):
+    """transformers, hf_argparser.py: a field that is a list has nargs="+" and the type of its elements."""
+    made = "(own,) = HfArgumentParser(Own).parse_args_into_dataclasses()\n"
+    script = (
+        "from dataclasses import dataclass\nfrom typing import List, Optional\n"
+        "from transformers import HfArgumentParser\n"
+        f"@dataclass\nclass Own:\n    betas: {kind} = None\n{made}"
+    )
+    assert ("TW512" in codes(script, ONE | {"hyperparameters": {"betas": [1, 2]}})) is reported
