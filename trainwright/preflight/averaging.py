@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import NO_GRAPH
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop
+from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, meant
 
 PAST = Rule(
     code="TW434",
@@ -69,19 +70,48 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _inverted(code: ScriptFacts) -> Iterator[Finding]:
     """Report a no_sync that is taken under the same condition as the step of the optimizer."""
     steps = [
-        (step.stack, {(ast.unparse(test), side) for test, side in conditions(step.module, step.node)})
+        step
         for step in code.ran("step", live=True)
         if any("optimizer" in value.tags for value in (step.receiver, *step.args) if value is not None)
     ]
+    by_hand = any("grad" in value.tags for event in code.roles("collective") for value in event.args)
     for event in code.ran("no_sync", live=True):
-        chosen = conditions(event.module, event.node)[:1]
-        where = {(ast.unparse(test), side) for test, side in chosen}
-        if where and event.loops and any(stack == event.stack and where <= under for stack, under in steps):
+        if not event.loops or by_hand:
+            continue
+        chosen = conditions(event.module, event.node, event.loops[-1])[:1]
+        where = {_fact(event.module, *each) for each in chosen}
+        if where and any(where <= _facts(event, step) for step in steps if step.order > event.order):
             what = (
                 f"`{ast.unparse(event.node)}` and the step of the optimizer are both for `{ast.unparse(chosen[0][0])}`"
             )
             yield at(INVERTED, (event.module, event.node), what)
             return
+
+
+def _facts(event: Event, step: Event) -> set[tuple[str, bool]]:
+    """Return what holds at a step, in the function of another call: by ``if``, or ``if not last: continue``."""
+    if step.stack[: len(event.stack)] != event.stack:
+        return set()
+    function = enclosing_function(event.module, event.node)
+    tests = [(guard.node, guard.side) for guard in step.guards if guard.node in event.module.parents]
+    tests = [each for each in tests if enclosing_function(event.module, each[0]) is function]
+    if step.stack == event.stack:
+        tests += conditions(step.module, step.node)
+    return {_fact(event.module, *each) for each in tests}
+
+
+def _fact(module: Module, test: ast.expr, side: bool, depth: int = 4) -> tuple[str, bool]:
+    """Return a condition and its side in one of the ways to write it: ``not i % n``, ``i % n == 0``, ``i % n != 0``."""
+    test = meant(module, test) if depth else test  # `last = not last`
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _fact(module, test.operand, not side, max(depth - 1, 0))
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        right = test.comparators[0]
+        equal = isinstance(test.ops[0], ast.Eq)
+        if isinstance(right, ast.Constant) and right.value == 0 and right.value is not False:
+            return _fact(module, test.left, side is not equal, max(depth - 1, 0))
+        return f"{ast.unparse(test.left)} == {ast.unparse(right)}", side is equal
+    return ast.unparse(test), side
 
 
 def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
