@@ -28,6 +28,8 @@ _JOINS = re.compile(
     r"^(init|setup|launch|spawn)|Accelerator$|PartialState|TrainingArguments$|^Fabric$|_into_dataclasses"
 )
 _ASKS = ("rank", "world", "local_rank", "dp_rank", "dp_size")
+# Decorators that only say how a method is called; any other may have joined the processes.
+_PLAIN = frozenset(("@classmethod", "@staticmethod", "@property", "@functools.cached_property"))
 # What each library calls its beginning.
 _LIBRARIES = (
     ("torch.distributed.", "torch.distributed.init_process_group"),
@@ -66,7 +68,7 @@ def _before(code: ScriptFacts, prefix: str, begin: Event) -> Iterator[Finding]:
         asks = event.role in _ASKS or bool(collective(event)) or event.name == prefix or event.last.startswith("Distri")
         if event.role == "group" or "launcher" in event.name or event.last == "get_node_local_rank":
             return
-        if not asks or event.guards or event.contexts or _given(event) or event.excludes(begin):
+        if not asks or event.guards or set(event.contexts) - _PLAIN or _given(event) or event.excludes(begin):
             continue
         yield _at(event, f"comes before `{ast.unparse(begin.node)[:40]}` in line {begin.line}")
         return
