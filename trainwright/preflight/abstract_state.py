@@ -55,6 +55,8 @@ class AbstractState:
         self.fractions: list[tuple[Module, ast.BinOp]] = []
         # Functions that are used without a call, as a condition or in a comparison: file, place.
         self.uncalled: list[tuple[Module, ast.expr]] = []
+        # Loops, and attributes that are set, for which the process's own clock decides: file, place.
+        self.clocked: list[tuple[Module, ast.While | ast.Attribute]] = []
         # Layers that are put into a model: file, place, model, conditions, how many calls came before.
         self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
         # What is asked of a wrapper, though only the model in it has it: file, place, conditions.

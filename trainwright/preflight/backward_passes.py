@@ -126,7 +126,7 @@ def _several(code: ScriptFacts, allowed: int) -> Iterator[Finding]:
 def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
     """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
     for step in _steps(code):
-        more = [g for g in step.guards if g.kind in ("other", "flag")]
+        more = [g for g in step.guards if g.kind in ("other", "clock", "flag")]
         passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops]
         deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
         if deeper and not more:

@@ -24,6 +24,10 @@ _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|Fu
 _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
 # Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
+# What a value is no longer when the processes have joined theirs.
+_NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "clock"})
+# Whose functions return the time of the process's own clock, or one made of it; ?: methods of what is not known.
+_SAME_CLOCK = ("time", "datetime", "timeit", "torch", "tensorflow", "numpy", "math", "script", "?")
 
 
 class Calls(AbstractState):
@@ -66,6 +70,8 @@ class Calls(AbstractState):
         event.called = None if called.name else called
         self.events.append(event)
         event.result = self._result(event, called, method)
+        if "." in name and name.partition(".")[0] not in _SAME_CLOCK:
+            event.result.tags -= {"clock"}  # a helper of another package may agree with the other processes
         if ended := called.tags & ENDS:
             event.result = event.result.with_tags(*(f"as:{tag[5:]}" for tag in ended))
         if called.code is None and _PLACES.search(event.last):
@@ -75,7 +81,7 @@ class Calls(AbstractState):
             # All processes have the same afterwards, in place or as the result.
             at_root = event.name in _TO_ONE
             for value in (*args, *keywords.values(), event.result):
-                value.tags = value.tags - {"own", "uneven", "of-root", "measured"} | ({"of-root"} if at_root else NONE)
+                value.tags = value.tags - _NOT_JOINED | ({"of-root"} if at_root else NONE)
                 in_place = event.last in ("broadcast_object_list", "broadcast")
                 returned = value is event.result and "broadcast" in event.last.lower()  # a helper of the script's
                 value.tags |= {"agreed"} if in_place or returned else set()
@@ -217,6 +223,9 @@ class Calls(AbstractState):
                     base.attrs = {}
                 if any(guard.kind == "own" for guard in self.guards) and value.code is None:
                     value = value.with_tags("own")
+                if "clock" in value.tags or any(guard.kind == "clock" for guard in self.guards):
+                    self.clocked.append((self.module, target))
+                    value = value.with_tags("clock") if value.constants is not None else value  # `self.stop = True`
                 if value.sure and target.attr in self.module.counted:
                     value = value.with_tags()
                     value.sure = False

@@ -24,7 +24,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
 _OPPOSITE["zero:host"] = "nonzero:host"
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
-TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "chosen"}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "clock", "chosen"}
 
 
 def kind_of(tags: Marks, side: bool) -> Reach:
@@ -48,6 +48,8 @@ def kind_of(tags: Marks, side: bool) -> Reach:
         return "world"
     if {"own", "of-root"} & tags:
         return "own"
+    if "clock" in tags:
+        return "clock"
     return "flag" if "flag" in tags else "other"
 
 
@@ -65,6 +67,8 @@ def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
     """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
     if any(guard.kind == "own" for guard in guards) and value.code is None:
         return value.with_tags("own")
+    if any(guard.kind == "clock" for guard in guards) and value.code is None:
+        return value.with_tags("clock")
     if guards and guards[-1].kind in ("one", "host", "others") and _is_path(value):
         return value.with_tags("random")  # another one in other processes: `return folder if chief() else temporary`
     tag = {"one": "zero:rank", "host": "zero:local"}.get(guards[-1].kind) if guards else None
@@ -111,6 +115,9 @@ def negated(value: Value) -> Value:
     return Value(tags=tags, constants=constants, sure=value.sure)
 
 
+_COMPARED = frozenset({"flag", "out", "own", "of-root", "clock", "cpu-tensor", "on-device"})
+
+
 def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
     """Return what is known of a comparison: of ``rank == 0`` that it is true in one process."""
     one, other = left.single(), right.single()
@@ -144,7 +151,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         if isinstance(op, ast.Gt | ast.NotEq):
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
-    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own", "of-root", "cpu-tensor", "on-device"})
+    return Value(tags=(left.tags | right.tags) & _COMPARED)
 
 
 def _model(value: Value) -> bool:

@@ -174,7 +174,8 @@ class Interpreter(Functions):
                 self.assign(node.target, items, scope)
                 self._loop(node, scope)
             case ast.While():
-                self.value(node.test, scope)
+                if "clock" in self.value(node.test, scope).tags and not self.detached:
+                    self.clocked.append((self.module, node))
                 self._loop(node, scope)
             case ast.With() | ast.AsyncWith():
                 return self.with_block(node.items, node.body, scope)
@@ -312,7 +313,7 @@ class Interpreter(Functions):
     def _told_apart(joined: Value, value: Value, other: Value, test: Guard) -> None:
         """Note of a name that has one of two values after a condition how processes differ in it."""
         if "agreed" in joined.tags:
-            joined.tags -= {"only-one", "own", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
+            joined.tags -= {"only-one", "own", "clock", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
         elif test.kind in OF_RANK:
             joined.tags |= {"uneven"}
             if test.kind in ("one", "host") and value.items is not None and other.items is not None:
@@ -325,8 +326,8 @@ class Interpreter(Functions):
                 and only.single() is not ...
             ):
                 joined.tags |= {"only-one"}
-        elif test.kind == "own":
-            joined.tags |= {"own"}
+        elif test.kind in ("own", "clock"):
+            joined.tags |= {test.kind}
 
     def _branch(self, body: Sequence[ast.stmt], scope: Scope, guard: Guard) -> bool:
         before = self.guards

@@ -85,9 +85,9 @@ def _twice(code: ScriptFacts, begins: list[Event]) -> Iterator[Finding]:
     ends = [e.order for e in code.ran("destroy_process_group", live=True)]
     for first, second in pairwise(begins):
         between = any(first.order < order < second.order for order in ends)
-        if between or first.node is second.node or second.under("world", "error", "other", "flag", "own"):
+        if between or first.node is second.node or second.under("world", "error", "other", "flag", "own", "clock"):
             continue
-        if first.under("world", "error", "other", "flag", "own") or first.excludes(second):
+        if first.under("world", "error", "other", "flag", "own", "clock") or first.excludes(second):
             continue
         yield _at(second, f"after the group of line {first.line}")
         return

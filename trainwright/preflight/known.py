@@ -162,6 +162,7 @@ _PREFIXES: tuple[tuple[str, dict[str, str]], ...] = (
     ("lightning", _LIGHTNING),
     ("pytorch_lightning", _LIGHTNING),
 )
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time")
 _EXACT = {
     "torch.cuda.device_count": "gpus",
     "torch.cuda.is_available": "has-gpu",
@@ -174,6 +175,8 @@ _EXACT = {
     "tempfile.mkdtemp": "root:tmp",
     "tempfile.gettempdir": "root:tmp",
     "tempfile.TemporaryDirectory": "root:tmp",
+    **dict.fromkeys((f"time.{name}{unit}" for name in _CLOCKS for unit in ("", "_ns")), "clock"),
+    **dict.fromkeys(("datetime.datetime.now", "datetime.datetime.utcnow", "timeit.default_timer"), "clock"),
     "os.getcwd": "root:relative",
     "pathlib.Path.cwd": "root:relative",
     "pathlib.Path.home": "root:elsewhere",

@@ -73,7 +73,16 @@ FOLDER = Rule(
     source="Python's documentation of os.mkdir, os.makedirs and shutil.rmtree: FileExistsError, FileNotFoundError",
     remedy="os.makedirs(path, exist_ok=True); remove in one process alone",
 )
-RULES = (LEFT, OWN_DECISION, ROOT, IN_MEMORY, RACE, DOWNLOAD, GLOO, FOLDER)
+OWN_CLOCK = Rule(
+    code="TW516",
+    severity="warning",
+    title="each process decides by its own clock whether to go on, so they stop at different steps",
+    source=f"{DOCS}: a collective is called by every process of the group; PyTorch Lightning, callbacks/timer.py: the "
+    "decision is sent to all before they stop",
+    remedy="Decide in one process and send the decision to all: stop = torch.tensor(…, device=device); "
+    "dist.broadcast(stop, 0).",
+)
+RULES = (LEFT, OWN_DECISION, ROOT, IN_MEMORY, RACE, DOWNLOAD, GLOO, FOLDER, OWN_CLOCK)
 # The root of a collective: its name, and its position.
 _ROOTS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("broadcast", "broadcast_object_list"), ("src", 1)),
@@ -110,6 +119,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     joint = [event for event in code.events if not event.detached and collective(event)]
     yield from _left(code, joint)
     yield from _parted(joint)
+    yield from _until(code, joint)
     yield from _roots(code)
     yield from _in_memory(code)
     yield from _races(code, joint)
@@ -125,7 +135,7 @@ def _left(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
     for each in code.exits:
         if each.detached or each.node in reported:
             continue
-        for kinds, rule in ((OF_RANK, LEFT), (frozenset({"own"}), OWN_DECISION)):
+        for kinds, rule in ((OF_RANK, LEFT), (frozenset({"own"}), OWN_DECISION), (frozenset({"clock"}), OWN_CLOCK)):
             guard = next((g for g in each.guards if g.kind in kinds and _within(g, each)), None)
             if guard is None or _together(code, each, guard):
                 continue
@@ -143,13 +153,25 @@ def _left(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
 def _parted(joint: list[Event]) -> Iterator[Finding]:
     """Report a collective that each process makes or not by its own share of the data."""
     for event in joint:
-        guard = next((g for g in event.guards if g.kind == "own"), None)
+        guard = next((g for g in event.guards if g.kind in ("own", "clock")), None)
         if guard is None or event.role != "collective" or "group" in event.keywords:
             continue
         other = [e for e in joint if any(g.node is guard.node and g.side is not guard.side for g in e.guards)]
         if not any(e.last == event.last for e in other):
             what = f"{collective(event)} runs only where {condition(guard)}, which each process decides for itself"
-            yield at(OWN_DECISION, (event.module, event.node), what)
+            yield at(OWN_DECISION if guard.kind == "own" else OWN_CLOCK, (event.module, event.node), what)
+            return
+
+
+def _until(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
+    """Report a loop with collectives that each process ends by its own clock."""
+    for module, loop in code.clocked:
+        if not isinstance(loop, ast.While):
+            continue
+        calls = [e for e in joint if loop in e.loops and not e.by_rank and "group" not in e.keywords]
+        if calls:
+            what = f"`while {_text(loop.test)}`, with {collective(calls[0])} in line {calls[0].line}"
+            yield at(OWN_CLOCK, (module, loop), what)
             return
 
 

@@ -158,7 +158,7 @@ def _is_tensor(value: Value) -> bool:
 def _number(event: Event, base: Value, name: str) -> Value:
     """Return what ``item()`` or ``tolist()`` makes of a tensor."""
     made = {"torch.Tensor.item"} if name == "item" and _is_tensor(base) and not event.args else set()
-    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured"})
+    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured", "clock"})
 
 
 def _tensor(event: Event, base: Value, name: str) -> Value | None:

@@ -127,7 +127,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         text = ast.unparse(event.node)
         if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I):
             continue
-        helper = event.stack and all(guard.kind in ("other", "own") for guard in event.guards)
+        helper = event.stack and all(guard.kind in ("other", "own", "clock") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
         if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:

@@ -164,6 +164,11 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.misused if self.events else []
 
     @property
+    def clocked(self) -> list[tuple[Module, ast.While | ast.Attribute]]:
+        """Loops, and attributes that are set, for which the process's own clock decides: file, place."""
+        return self._interpreter.clocked if self.events else []
+
+    @property
     def uncalled(self) -> list[tuple[Module, ast.expr]]:
         """Functions that are asked whether they are true, where their results are meant: file, place."""
         return self._interpreter.uncalled if self.events else []

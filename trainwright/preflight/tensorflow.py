@@ -163,7 +163,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     read = [
         e
         for e in code.ran("load_model", "restore", "load_weights", live=True)
-        if not e.under("flag", "other") and e.by_rank is None and not e.name.startswith("script.")
+        if not e.under("flag", "clock", "other") and e.by_rank is None and not e.name.startswith("script.")
     ]
     # One process that loads its model leaves the others with theirs.
     loads = code.mentions("load_model") and not any(e.by_rank for e in code.ran("load_model"))

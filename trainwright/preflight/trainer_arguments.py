@@ -277,7 +277,7 @@ def _keys(code: ScriptFacts) -> Iterator[Finding]:
     own_wandb = code.says("WANDB_|[wW]andb.*(key|KEY)") or code.mentions_like("wandb_?key|secret") or code.ran("login")
     own_token = code.mentions_like("hf_?token|hub_?token|secret") or code.ran("login", "save_token")
     for event in code.events:
-        if event.detached or any(g.chosen or g.kind in ("flag", "other", "error") for g in event.guards):
+        if event.detached or any(g.chosen or g.kind in ("flag", "clock", "other", "error") for g in event.guards):
             continue
         reports = event.arg("report_to")
         wandb = event.name == "wandb.init" and not _off(event.arg("mode")) and not _anonymous(event)

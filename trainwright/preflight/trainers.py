@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import NOT_PREPARED
-from trainwright.preflight.lockstep import LEFT
+from trainwright.preflight.lockstep import LEFT, OWN_CLOCK
 from trainwright.preflight.loop import STALE
 from trainwright.preflight.reader import Module
 from trainwright.preflight.resuming import GOES_ON
@@ -48,6 +48,8 @@ _KEPT = re.compile(
     r"input|mask|label|token|type|pixel|position|embed|values|features|bbox|start|end|speaker|past|audio|image", re.I
 )
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
+# What all processes have to do at the same step.
+_JOINT = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
 _ZERO = ("is_world_process_zero", "is_local_process_zero", "should_save", "should_log")
 
 
@@ -153,6 +155,11 @@ def _controls(code: ScriptFacts) -> Iterator[Finding]:
     if not code.several:
         return
     for module, owner in _classes(code, "Callback"):
+        timed = {target for _, target in code.clocked if getattr(target, "attr", "") in _JOINT}
+        for told in (n for n in ast.walk(owner) if n in timed):
+            what = f"`{ast.unparse(told)}` is set by the process's own time, and the others may not set it"
+            yield at(OWN_CLOCK, (module, told), what)
+            return
         for node in (n for n in ast.walk(owner) if isinstance(n, ast.Assign)):
             target = node.targets[0]
             if not isinstance(target, ast.Attribute) or not target.attr.startswith("should_"):

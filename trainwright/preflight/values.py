@@ -7,7 +7,7 @@ model that was wrapped; ``own`` was computed from this process's share of the da
 those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
 memory; ``as:softmax`` are probabilities;
-``detached`` has no graph for backward.
+``clock`` is a time of the process's own clock, or follows from one; ``detached`` has no graph for backward.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ FLOWS: Marks = frozenset(
         "mean-of-own",
         "measured",
         "of-root",
+        "clock",
     }
 )
 # Of what is ``own``: a mean over the share, and that it was taken where no graph is kept.

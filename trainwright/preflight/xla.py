@@ -236,7 +236,9 @@ def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
         if not (own or by_library) or not step.loops or step.by_rank:
             continue
         inside = [e for e in marks if step.loops[-1] in e.loops]
-        if inside and all(any(g not in step.guards and g.kind in ("other", "flag") for g in e.guards) for e in inside):
+        if inside and all(
+            any(g not in step.guards and g.kind in ("other", "clock", "flag") for g in e.guards) for e in inside
+        ):
             what = f"`{ast.unparse(step.node)[:40]}` at every step, mark_step in line {inside[0].line} at some"
             yield at(NO_MARK_STEP, (step.module, step.node), what)
             return
