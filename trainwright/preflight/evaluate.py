@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable
-from typing import Any
 
+from trainwright.preflight import arithmetic
 from trainwright.preflight.calls import Calls
 from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
 from trainwright.preflight.environment_names import environment
@@ -17,7 +16,6 @@ from trainwright.preflight.paths import joined_path, path_join
 from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
-    MEANS,
     MOST_ITEMS,
     NONE,
     Scope,
@@ -25,19 +23,9 @@ from trainwright.preflight.values import (
     chosen,
     constant,
     for_one,
-    mean_of_own,
     merge,
     unknown,
 )
-
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-}
 
 
 class Evaluator(Calls):
@@ -240,7 +228,7 @@ class Evaluator(Calls):
         both = one is not ... and other is not ...
         if both and isinstance(one, int | float | str) and isinstance(other, int | float | str):
             try:
-                result = _BINARY[type(node.op)](one, other)
+                result = arithmetic.OPERATIONS[type(node.op)](one, other)
                 if len(str(result)) < 2000:
                     return Value(
                         tags=left.tags | (right.tags - {"flag"}), constants=(result,), sure=left.sure and right.sure
@@ -249,25 +237,12 @@ class Evaluator(Calls):
                 pass
         if isinstance(node.op, ast.Add) and left.items is not None and right.items is not None:
             return Value(tags=(left.tags | right.tags) & FLOWS, items=(*left.items, *right.items))
-        identity = (left.tags | right.tags) & IDENTITY
-        if "local_rank" in identity and isinstance(node.op, ast.Add) and other is ... and one is ...:
-            identity = frozenset({"rank"})  # node_rank * gpus + local_rank
-        elif "rank" in left.tags and isinstance(node.op, ast.Mod):
-            identity = frozenset({"local_rank"})
-        elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
-            identity = frozenset({"host_rank"})
-        kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # a sum of means is not a mean
-        flows = (left.tags | right.tags) & (kept | {"world", "gpus", "loss", "uneven"})
-        if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
-            flows |= (left.tags | right.tags) & {"cpu-tensor"}
-        if isinstance(node.op, ast.Div | ast.FloorDiv):
-            flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
-            flows |= mean_of_own(self.contexts) if "own" in left.tags and "own" in right.tags | counted else set()
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
-        if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
+        if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and arithmetic.texts(left, right):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
-        return Value(tags=flows | identity, sources=_computed(left, right))
+        facts = arithmetic.facts(node.op, left, right, counted, self.contexts)
+        return Value(tags=facts, sources=_computed(left, right))
 
     def _joined(self, node: ast.JoinedStr, scope: Scope) -> Value:
         parts = [self.value(v.value if isinstance(v, ast.FormattedValue) else v, scope) for v in node.values]
@@ -358,16 +333,6 @@ class Evaluator(Calls):
 def _computed(*values: Value) -> tuple[Value, ...]:
     """Return those of the values that have a graph for backward, or are parameters."""
     return tuple(value for value in values if value.tags & {"out", "params"})
-
-
-def _texts(left: Value, right: Value) -> bool:
-    """Return whether an operator joins texts or paths, not numbers."""
-    for value in (left, right):
-        if any(isinstance(c, str) for c in value.constants or ()):
-            return True
-        if any(tag.startswith("root:") for tag in value.tags):
-            return True
-    return False
 
 
 _HANDLERS: dict[type[ast.expr], Callable[..., Value]] = {

@@ -229,7 +229,10 @@ def _len(state: AbstractState, event: Event) -> Value:
     if "hosts" in value.tags:
         hosts = state.launch.hosts
         return constant(hosts, "world") if hosts is not None else unknown("world")
-    return Value(tags=frozenset({"length"}), of=value) if "json" not in value.tags else Value(tags=value.tags)
+    if "json" in value.tags:
+        return Value(tags=value.tags)
+    share = {"share-length"} if {"accelerate", "loader"} <= value.tags else NONE
+    return Value(tags=frozenset({"length"}) | share, of=value)
 
 
 def _loads(state: AbstractState, event: Event) -> Value:

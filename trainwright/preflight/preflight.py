@@ -25,6 +25,7 @@ from trainwright.preflight import (
     backward_passes,
     carried,
     collectives,
+    counts,
     data,
     dataclass_arguments,
     decay,
@@ -81,7 +82,7 @@ FAMILIES = (
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
-    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart),
+    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
     *(smp_limits, lightning_ranks),
 )
 RULES: tuple[Rule, ...] = (

@@ -6,7 +6,7 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
 those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
-memory; ``as:softmax`` are probabilities;
+memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided;
 ``clock`` is a time of the process's own clock, or follows from one; ``detached`` has no graph for backward.
 """
 
@@ -43,6 +43,7 @@ FLOWS: Marks = frozenset(
         "measured",
         "of-root",
         "clock",
+        "share-length",
     }
 )
 # Of what is ``own``: a mean over the share, and that it was taken where no graph is kept.

@@ -1,0 +1,56 @@
+"""What is known of a sum, product or quotient, by what is known of its two sides."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trainwright.preflight.values import FLOWS, IDENTITY, MEANS, Marks, Value, mean_of_own
+
+OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+
+
+def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts: Sequence[str]) -> Marks:
+    """Return the facts of a result.
+
+    Args:
+        counted: of a length on the right, the facts of what it counts.
+        contexts: the ``with`` blocks around it.
+    """
+    one, other = left.single(), right.single()
+    identity = (left.tags | right.tags) & IDENTITY
+    if "local_rank" in identity and isinstance(op, ast.Add) and other is ... and one is ...:
+        identity = frozenset({"rank"})  # node_rank * gpus + local_rank
+    elif "rank" in left.tags and isinstance(op, ast.Mod):
+        identity = frozenset({"local_rank"})
+    elif "rank" in left.tags and isinstance(op, ast.FloorDiv):
+        identity = frozenset({"host_rank"})
+    kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # a sum of means is not a mean
+    flows = (left.tags | right.tags) & (kept | {"world", "gpus", "loss", "uneven"})
+    if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
+        flows |= (left.tags | right.tags) & {"cpu-tensor"}
+    if isinstance(op, ast.Div | ast.FloorDiv):
+        flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
+        flows |= mean_of_own(contexts) if "own" in left.tags and "own" in right.tags | counted else set()
+    if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:
+        flows -= {"share-length"}  # each process's batches, of all processes
+    return flows | identity
+
+
+def texts(left: Value, right: Value) -> bool:
+    """Return whether an operator joins texts or paths, not numbers."""
+    for value in (left, right):
+        if any(isinstance(c, str) for c in value.constants or ()):
+            return True
+        if any(tag.startswith("root:") for tag in value.tags):
+            return True
+    return False
