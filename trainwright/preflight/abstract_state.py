@@ -53,6 +53,8 @@ class AbstractState:
         self.misused: list[tuple[Module, ast.expr, str]] = []
         # Where a sum over one process's share is divided by the length of all data.
         self.fractions: list[tuple[Module, ast.BinOp]] = []
+        # Where a number is divided by the number of one host's GPUs.
+        self.quotients: list[tuple[Module, ast.BinOp]] = []
         # Functions that are used without a call, as a condition or in a comparison: file, place.
         self.uncalled: list[tuple[Module, ast.expr]] = []
         # Loops, and attributes that are set, for which the process's own clock decides: file, place.

@@ -18,6 +18,14 @@ OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 
+# A number that was divided by the number of one host's GPUs, with the place of the division among all of them.
+QUOTIENT = "by-gpus:"
+
+
+def without_quotient(tags: Marks) -> Marks:
+    """Return facts without that of an earlier division: a further one may be by the number of hosts."""
+    return frozenset(tag for tag in tags if not tag.startswith(QUOTIENT))
+
 
 def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts: Sequence[str]) -> Marks:
     """Return the facts of a result.

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.arithmetic import QUOTIENT
+from trainwright.preflight.call import Call
+from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -19,7 +23,25 @@ SHORT_SCHEDULE = Rule(
     "split_batches=True; huggingface/diffusers #3954, huggingface/accelerate #2926",
     remedy="num_training_steps=max_steps * accelerator.num_processes, or take len() of the loader before prepare.",
 )
-RULES = (SHORT_SCHEDULE,)
+LARGE_BATCH = Rule(
+    code="TW518",
+    severity="warning",
+    title="the batch of the whole job is divided by the GPUs of one host alone",
+    source="SageMaker's container contract: SM_NUM_GPUS counts the GPUs of the host; transformers, "
+    "TrainingArguments: the batch of a step is per_device_train_batch_size times all processes",
+    remedy='global_batch_size // (int(os.environ["SM_NUM_GPUS"]) * len(json.loads(os.environ["SM_HOSTS"]))), or // '
+    'int(os.environ["WORLD_SIZE"])',
+)
+RULES = (SHORT_SCHEDULE, LARGE_BATCH)
+# How a name, and the help of an argument, say that a batch is that of the whole job.
+_WHOLE_NAME = re.compile(
+    r"(global|total|effective|overall)_(train_)?batch|batch_(size_)?(global|total|effective)", re.I
+)
+_WHOLE_HELP = re.compile(
+    r"\b(global|total|effective|overall)\b.*\bbatch|\bbatch\b.*\b(whole job|all (the )?(gpus|processes|devices))",
+    re.I,
+)
+_OF_HOST = re.compile(r"host|node|machine|instance", re.I)
 # Where a schedule gets its number of steps: by name, and by position.
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
 _PLACES = {"get_scheduler": 3, "OneCycleLR": 2, "CosineAnnealingLR": 1}
@@ -32,10 +54,54 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     if code.imports("accelerate") is not None:
         yield from _short_schedules(code)
+    launch = code.launch
+    if code.several_hosts and launch.launched and launch.per_host == launch.gpus and not code.smp:
+        yield from _large_batches(code)
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
     return at(rule, (event.module, event.node), f"`{ast.unparse(event.node.func)[:50]}` {message}")
+
+
+def _large_batches(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a process's batch that is the whole job's, divided by the number of GPUs of one host."""
+    for event in code.events:
+        if is_arguments(event.name):
+            size = event.arg("per_device_train_batch_size")
+        else:
+            size = (
+                event.arg("batch_size", 1) if event.last == "DataLoader" and event.name.startswith("torch.") else None
+            )
+        if size is None or event.detached or size.single() is ...:
+            continue
+        places = [int(tag.removeprefix(QUOTIENT)) for tag in size.tags if tag.startswith(QUOTIENT)]
+        if len(places) == 1 and _of_whole_job(code, code.quotients[places[0]][1].left):
+            module, node = code.quotients[places[0]]
+            hosts = code.launch.hosts
+            what = f"`{ast.unparse(node)[:60]}` divides by the {code.launch.gpus} GPUs of one host, of {hosts}"
+            yield at(LARGE_BATCH, (module, node), f"{what}: the batch of all is {hosts} times larger")
+            return
+
+
+def _of_whole_job(code: ScriptFacts, dividend: ast.expr) -> bool:
+    """Return whether the name of a batch, or the help of its argument, says that it is the whole job's."""
+    if isinstance(dividend, ast.Subscript):
+        key = dividend.slice
+        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+    else:
+        name = getattr(dividend, "attr", getattr(dividend, "id", ""))
+    if not name or _OF_HOST.search(name):
+        return False
+    helps = [str(call.constant("help")) for call in code.called("add_argument") if name in _names(call)]
+    if any(_OF_HOST.search(text) for text in helps):
+        return False
+    return bool(_WHOLE_NAME.search(name)) or any(_WHOLE_HELP.search(text) for text in helps)
+
+
+def _names(call: Call) -> set[str]:
+    """Return the names that an argument of the script may have."""
+    texts = (each.value for each in call.node.args if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    return {text.lstrip("-").replace("-", "_") for text in texts}
 
 
 def _short_schedules(code: ScriptFacts) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from trainwright.preflight.values import (
     IDENTITY,
     MOST_ITEMS,
     NONE,
+    Marks,
     Scope,
     Value,
     chosen,
@@ -230,9 +231,9 @@ class Evaluator(Calls):
             try:
                 result = arithmetic.OPERATIONS[type(node.op)](one, other)
                 if len(str(result)) < 2000:
-                    return Value(
-                        tags=left.tags | (right.tags - {"flag"}), constants=(result,), sure=left.sure and right.sure
-                    )
+                    tags = arithmetic.without_quotient(left.tags | (right.tags - {"flag"}))
+                    tags |= self._quotient(node, left, right)
+                    return Value(tags=tags, constants=(result,), sure=left.sure and right.sure)
             except (KeyError, ArithmeticError, TypeError, ValueError):
                 pass
         if isinstance(node.op, ast.Add) and left.items is not None and right.items is not None:
@@ -243,6 +244,14 @@ class Evaluator(Calls):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
         facts = arithmetic.facts(node.op, left, right, counted, self.contexts)
         return Value(tags=facts, sources=_computed(left, right))
+
+    def _quotient(self, node: ast.BinOp, left: Value, right: Value) -> Marks:
+        """Note a division by the number of one host's GPUs; return the fact that says which it was."""
+        divides = isinstance(node.op, ast.Div | ast.FloorDiv) and "gpus" in right.tags - left.tags
+        if not divides or "world" in left.tags | right.tags or right.single() != self.launch.gpus:
+            return NONE
+        self.quotients.append((self.module, node))
+        return frozenset({f"{arithmetic.QUOTIENT}{len(self.quotients) - 1}"})
 
     def _joined(self, node: ast.JoinedStr, scope: Scope) -> Value:
         parts = [self.value(v.value if isinstance(v, ast.FormattedValue) else v, scope) for v in node.values]

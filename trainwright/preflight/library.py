@@ -198,7 +198,7 @@ def of_role(launch: JobStart, known: str, event: Event) -> Value:
 def _converted(name: str, value: Value) -> Value:
     """Return ``int(value)`` and the like: the same facts, and the constants converted."""
     kinds: dict[str, Callable[[object], object]] = {
-        "int": lambda v: int(str(v)),
+        "int": lambda v: int(v) if isinstance(v, float) else int(str(v)),
         "float": lambda v: float(str(v)),
         "str": str,
     }
@@ -206,7 +206,7 @@ def _converted(name: str, value: Value) -> Value:
     if name in kinds and constants is not None:
         try:
             constants = tuple(kinds[name](c) for c in constants)
-        except ValueError:
+        except (ValueError, OverflowError):
             constants = None
     if name == "ast.literal_eval" and "json" in value.tags:
         return unknown("hosts" if "env:SM_HOSTS" in value.tags else "parsed")

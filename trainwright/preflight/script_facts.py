@@ -179,6 +179,11 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.fractions if self.events else []
 
     @property
+    def quotients(self) -> list[tuple[Module, ast.BinOp]]:
+        """Where a number is divided by the number of one host's GPUs: file, place."""
+        return self._interpreter.quotients if self.events else []
+
+    @property
     def missing(self) -> list[tuple[Module, ast.Name, Guard]]:
         """Names that all processes read though only some have set them: file, place, condition."""
         return self._interpreter.missing if self.events else []

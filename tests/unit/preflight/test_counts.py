@@ -1,6 +1,7 @@
 """Numbers of one process, or of one host, beside those of the whole job.
 
-Sources: Accelerate, scheduler.py; huggingface/diffusers #3954, huggingface/accelerate #2926.
+Sources: Accelerate, scheduler.py; huggingface/diffusers #3954, huggingface/accelerate #2926; SageMaker's container
+contract on SM_NUM_GPUS.
 """
 
 from __future__ import annotations
@@ -79,3 +80,62 @@ def test_a_schedule_of_the_batches_of_one_process_ends_too_early(text: str) -> N
 @pytest.mark.parametrize("text", WHOLE)
 def test_a_schedule_of_the_steps_that_are_made_is_left_alone(text: str) -> None:
     assert "TW517" not in codes(text, JOB), text
+
+
+ARGUMENTS = (
+    "import argparse\nimport json\nimport os\nimport torch\nfrom transformers import Trainer, TrainingArguments\n"
+    "p = argparse.ArgumentParser()\np.add_argument('--{name}', type=int, default=512, help='{help}')\n"
+    "args = p.parse_args()\ngpus = int(os.environ['SM_NUM_GPUS'])\nhosts = json.loads(os.environ['SM_HOSTS'])\n"
+)
+TRAINER = (
+    "settings = TrainingArguments('/opt/ml/checkpoints', per_device_train_batch_size={size})\n"
+    "trainer = Trainer(model=net, args=settings)\ntrainer.train()\ntrainer.save_model('/opt/ml/model')\n"
+)
+LOADER = (
+    "torch.distributed.init_process_group('nccl')\nsampler = torch.utils.data.DistributedSampler(data)\n"
+    "loader = torch.utils.data.DataLoader(data, batch_size={size}, sampler=sampler)\n"
+)
+
+
+def batch(size: str, name: str = "global_batch_size", text: str = "", end: str = TRAINER, before: str = "") -> str:
+    """A script whose batch of one process is computed from an argument."""
+    return ARGUMENTS.format(name=name, help=text) + before + end.format(size=size)
+
+
+FUNCTION = "def each(total_batch_size):\n    return int(total_batch_size / gpus)\n"
+LARGE = [
+    batch("args.global_batch_size // gpus"),
+    batch("int(args.global_batch_size / gpus)", end=LOADER),
+    batch("args.global_batch_size // torch.cuda.device_count()"),
+    batch("each(args.global_batch_size)", before=FUNCTION),
+    batch("args.batch // gpus", "batch", "effective batch size of a step"),
+    batch("args.batch // gpus", "batch", "batch over all processes"),
+    batch("size", before="args.effective_batch = 256\nsize = args.effective_batch // gpus\n"),
+]
+RIGHT = [
+    batch("args.global_batch_size // (gpus * len(hosts))"),
+    batch("args.global_batch_size // len(hosts) // gpus"),
+    batch("args.global_batch_size // gpus // len(hosts)"),
+    batch("args.global_batch_size // gpus // args.hosts"),
+    batch("args.global_batch_size // int(os.environ['WORLD_SIZE'])"),
+    batch("of_host // gpus", before="of_host = args.global_batch_size // len(hosts)\n"),
+    batch("args.global_batch_size // gpus", before="args.global_batch_size //= len(hosts)\n"),
+    batch("args.batch_size // gpus", "batch_size", "batch size"),
+    batch("args.batch_size // gpus", "batch_size", "total batch of all GPUs of the current node"),
+    batch("args.global_batch_size // gpus", text="total batch of each host"),
+    batch("args.batch_per_host // gpus", "batch_per_host", "part of the global batch of each host"),
+    batch("args.global_batch_size // args.share"),
+    batch("16", before="shown = args.global_batch_size // gpus\n"),
+]
+
+
+@pytest.mark.parametrize("text", LARGE)
+def test_the_batch_of_the_job_is_divided_by_the_gpus_of_one_host(text: str) -> None:
+    assert "TW518" in codes(text, JOB), text
+    assert "TW518" not in codes(text, {**JOB, "instance_count": 1}), text
+    assert "TW518" not in codes(text), text
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_the_batch_is_divided_by_all_processes_or_is_of_one_host(text: str) -> None:
+    assert "TW518" not in codes(text, JOB), text
