@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.preflight import argparse_values, configurations, library, methods
+from trainwright.preflight import argparse_values, configurations, library, methods, unequal
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
 from trainwright.preflight.events import OF_RANK, Event
@@ -70,6 +70,7 @@ class Calls(AbstractState):
         event.called = None if called.name else called
         self.events.append(event)
         event.result = self._result(event, called, method)
+        unequal.returned(event)
         if "." in name and name.partition(".")[0] not in _SAME_CLOCK:
             event.result.tags -= {"clock"}  # a helper of another package may agree with the other processes
         if ended := called.tags & ENDS:
@@ -147,6 +148,7 @@ class Calls(AbstractState):
         # What gets a share, such as one of the files, is one.
         given = (*event.args, *event.keywords.values())
         tags |= {"sharded"} if any("sharded" in value.tags for value in given) else set()
+        tags |= {"unequal"} if "dataset" in tags and any("unequal" in value.tags for value in given) else set()
         value = Value(made=origins | {f"script.{code.name}"}, attrs={}, code=code, instance=True)
         value.tags = frozenset(tags)
         code.made = value

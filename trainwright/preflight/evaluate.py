@@ -13,6 +13,7 @@ from trainwright.preflight.events import Guard
 from trainwright.preflight.known import BUILTINS, said
 from trainwright.preflight.library import tf_config
 from trainwright.preflight.paths import joined_path, path_join
+from trainwright.preflight.unequal import shared, shares
 from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
@@ -105,12 +106,21 @@ class Evaluator(Calls):
         if "hosts" in base.tags:
             return unknown("first-host" if index.single() == 0 else "some-host")
         split = {"sharded"} if index.tags & (IDENTITY | {"world", "sharded"}) else set()
+        split |= shares(base, index.tags)
         split |= {"of-local"} if "local_rank" in index.tags else {"of-rank"} if "rank" in index.tags else set()
         key = index.single()
         named = said(key) if isinstance(key, str) else ()
         if isinstance(key, str) and "environ-copy" in base.tags:
             return self._environ(index)
-        return Value(tags=(base.tags & (FLOWS | {"dataset", "cuda"})) | split | set(named), of=base)
+        kept = base.tags & (FLOWS | {"dataset", "cuda"}) - ({"unequal"} if isinstance(node.slice, ast.Slice) else NONE)
+        return Value(tags=kept | split | set(named), of=base)
+
+    def _slice(self, node: ast.Slice, scope: Scope) -> Value:
+        """Return whether a slice is every n-th item, or only so many that each process gets the same number."""
+        lower, upper, step = (self.value(each, scope) if each else None for each in (node.lower, node.upper, node.step))
+        if upper is not None:
+            return unknown(*(("trimmed",) if upper.tags & {"world", "per-replica", "part"} else ()))
+        return unknown(*shared(lower, step))
 
     def _environ(self, name: Value) -> Value:
         key = name.single()
@@ -349,6 +359,7 @@ _HANDLERS: dict[type[ast.expr], Callable[..., Value]] = {
     ast.Constant: Evaluator._constant,
     ast.Attribute: Evaluator._attribute,
     ast.Subscript: Evaluator._subscript,
+    ast.Slice: Evaluator._slice,
     ast.Call: Evaluator._call,
     ast.UnaryOp: Evaluator._not,
     ast.BoolOp: Evaluator._bool,

@@ -131,7 +131,7 @@ def function(state: AbstractState, event: Event) -> Value:
         ends = _last(args).tags & ENDS if last == "Sequential" else NONE
         return Value(made=frozenset({name}), tags=frozenset({"model"}) | ends)
     if LOADER.search(name):
-        loader = {"loader"} | (first.tags & (WRAPPERS | {"own"}) if first else NONE)
+        loader = {"loader"} | (first.tags & (WRAPPERS | {"own", "unequal"}) if first else NONE)
         sampler = event.arg("sampler", 3)
         loader |= {"own"} if sampler is not None and sampler.made_by("DistributedSampler") else set()
         return Value(made=frozenset({name}), tags=frozenset(loader), of=first)

@@ -83,11 +83,11 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
     if name == "shuffle" and event.arg("seed", 1) is None and "model" not in base.tags:
         return base.with_tags("mixed")
     if name == "repeat" and not (event.args or event.keywords):
-        return base.with_tags("endless")
+        return base.with_tags("endless").without_tags("unequal")
     if name in ("read", "read_text", "open") and base.constants is not None:
         return Value(made=frozenset({"open"}), tags=base.tags, constants=base.constants)
     if name == "take":
-        return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
+        return Value(made=base.made, tags=base.tags - {"endless", "unequal"}, of=base.of)
     if (tensor := _tensor(event, base, name)) is not None:
         return tensor
     if name in _SAME:

@@ -55,7 +55,7 @@ def joined_path(parts: list[Value]) -> Value:
     cuda = {"cuda"} if any(isinstance(c, str) and c.startswith("cuda") for c in begin.constants or ()) else set()
     prefix = {"prefix"} if begin.single() is not ... else set()
     flows = frozenset[str]().union(*(part.tags & FLOWS for part in parts))
-    kept = (begin.tags & {"flag"}) | (flows & {"grad", "own", "measured"})
+    kept = (begin.tags & {"flag"}) | (flows & {"grad", "own", "measured", "files", "unequal"})
     return Value(tags=frozenset(tags) | identity | varied | cuda | prefix | kept)
 
 

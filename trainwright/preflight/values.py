@@ -7,7 +7,9 @@ model that was wrapped; ``own`` was computed from this process's share of the da
 those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
 memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided;
-``clock`` is a time of the process's own clock, or follows from one; ``detached`` has no graph for backward.
+``unequal`` is a process's share of a list of ``files``, or what is read from it, of which another process may have more
+(not of one that was ``trimmed`` before); ``clock`` is a time of the process's own clock, or follows from one;
+``detached`` has no graph for backward.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ FLOWS: Marks = frozenset(
         "of-root",
         "clock",
         "share-length",
+        "files",
+        "trimmed",
+        "unequal",
     }
 )
 # Of what is ``own``: a mean over the share, and that it was taken where no graph is kept.
