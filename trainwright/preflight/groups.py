@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
@@ -118,6 +119,9 @@ def _gone(code: ScriptFacts) -> Iterator[Finding]:
     """Report a collective that follows ``destroy_process_group`` with no new group between the two."""
     ends = [e for e in code.ran("destroy_process_group", live=True) if e.name.startswith("torch.") and not e.args]
     begins = [e for e in code.roles("group") if e.last == "init_process_group"]
+    # A function that was followed before need not be followed again: what it begins, its next call begins, too.
+    setups = {f"script.{function.name}" for e in begins for function in e.stack}
+    begins += [e for e, after in pairwise(code.events) if e.name in setups and len(after.stack) <= len(e.stack)]
     for event in code.events:
         if event.role != "collective" or not event.name.startswith("torch.distributed.") or event.detached:
             continue

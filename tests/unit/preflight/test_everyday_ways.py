@@ -314,3 +314,36 @@ def test_a_list_is_one_argument_for_a_dataclass_too(kind, reported):
         f"@dataclass\nclass Own:\n    betas: {kind} = None\n{made}"
     )
     assert ("TW512" in codes(script, ONE | {"hyperparameters": {"betas": [1, 2]}})) is reported
+
+
+DEMOS = """
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def setup(rank, size):
+    dist.init_process_group("gloo", init_method="tcp://localhost:29501", rank=rank, world_size=size)
+
+def sums(rank, size):
+    setup(rank, size)
+    dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+
+def waits(rank, size):
+    {begin}
+    dist.barrier()
+
+def demonstrate(function, size):
+    mp.spawn(function, args=(size,), nprocs=size)
+
+if __name__ == "__main__":
+    demonstrate(sums, 2)
+    demonstrate(waits, 2)
+    demonstrate(sums, 3)
+"""
+
+
+@pytest.mark.parametrize(("begin", "reported"), [("setup(rank, size)", False), ("pass", True)])
+def test_a_group_may_be_begun_again_by_the_same_function(begin, reported):
+    """PyTorch's DDP tutorial: each demonstration sets up its group and destroys it."""
+    assert ("TW442" in codes(DEMOS.format(begin=begin), {"instance_type": P4D})) is reported
