@@ -22,7 +22,9 @@ ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping job
 ROOM = 52_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 ROOM_IF_PRUNED = 40_000_000_000  # the same if keep_room deletes old build cache during the run
 NEARLY_FULL = 16_000_000_000  # bytes; more than concurrent tests write before the next one starts
+FULL = 8_000_000_000  # bytes; from here on recent build cache goes, too
 KEPT_CACHE = "8GB"  # the most recent part of the build cache, which running tests use
+RECENT = "until=20m"  # tests that build twice find what they built: their modules take less
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
 TEMPLATES = tuple(f"infra/{name}.yaml" for name in ("trainwright", "adhoc", "replica", "registry", "upload", "gpu"))
@@ -126,18 +128,20 @@ def make_room(engine: Engine) -> None:
 def keep_room(engine: Engine) -> None:
     """Delete the oldest build cache if the engine's disk is nearly full and the machine was made for this run.
 
-    On a full disk, correct builds fail. The cache of one CUDA image is some 20 GB that no later test needs.
+    On a full disk, correct builds fail. The cache of one CUDA image is some 20 GB that no later test needs. What was used
+    a short time ago stays until the disk is really full, as some tests hold a second build to do nothing.
 
     Args:
         engine: the engine that builds the images.
     """
-    if _free(engine) < NEARLY_FULL and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
-        subprocess.run(  # noqa: S603 - argv is ours
-            [engine.client.path, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE],
-            env={**os.environ, **engine.cli_env},
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
+    for needed, filters in ((NEARLY_FULL, ("--filter", RECENT)), (FULL, ())):
+        if _free(engine) < needed and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
+            subprocess.run(  # noqa: S603 - argv is ours
+                [engine.client.path, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE, *filters],
+                env={**os.environ, **engine.cli_env},
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
 
 
 def _free(engine: Engine) -> int:

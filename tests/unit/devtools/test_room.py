@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from devtools.checks import NEARLY_FULL, ROOM, ROOM_IF_PRUNED, keep_room, make_room
+from devtools.checks import FULL, NEARLY_FULL, ROOM, ROOM_IF_PRUNED, keep_room, make_room
 from trainwright.core.errors import EngineError
 from trainwright.engine.engine import Client, Engine
 
@@ -64,7 +64,7 @@ def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monke
     assert not (tmp_path / "calls").exists()
 
 
-@pytest.mark.parametrize("free", [0, NEARLY_FULL - 1, NEARLY_FULL])
+@pytest.mark.parametrize("free", [0, FULL - 1, FULL, NEARLY_FULL - 1, NEARLY_FULL])
 @pytest.mark.parametrize("made_for_the_run", [False, True])
 def test_a_run_deletes_old_cache_when_the_disk_is_nearly_full(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, made_for_the_run: bool
@@ -73,6 +73,10 @@ def test_a_run_deletes_old_cache_when_the_disk_is_nearly_full(
         monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     keep_room(engine)
-    called = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
-    assert called.startswith("builder prune --all --force --keep-storage") == (made_for_the_run and free < NEARLY_FULL)
-    assert "system" not in called, "images of other tests stay"
+    called = (tmp_path / "calls").read_text().splitlines() if (tmp_path / "calls").exists() else []
+    kept_recent = ["--filter until=" in call for call in called]
+    if not made_for_the_run or free >= NEARLY_FULL:
+        assert not called
+    else:
+        assert kept_recent == ([True] if free >= FULL else [True, False]), "what was just built goes last"
+    assert all(call.startswith("builder prune --all --force --keep-storage") for call in called), "images stay"
