@@ -128,8 +128,8 @@ def make_room(engine: Engine) -> None:
 def keep_room(engine: Engine) -> None:
     """Delete the oldest build cache if the engine's disk is nearly full and the machine was made for this run.
 
-    On a full disk, correct builds fail. The cache of one CUDA image is some 20 GB that no later test needs. What was used
-    a short time ago stays until the disk is really full, as some tests hold a second build to do nothing.
+    On a full disk, correct builds fail. The cache of one CUDA image is some 20 GB that no later test needs. What was
+    used a short time ago stays until the disk is really full, as some tests hold a second build to do nothing.
 
     Args:
         engine: the engine that builds the images.

@@ -134,12 +134,15 @@ def parsed(state: AbstractState, event: Event, name: str) -> Value:
     base = event.receiver
     classes = base.items or () if base is not None else ()
     given = _given(state, event, name)
+    # What is a field of a class of the script is no argument of the others.
+    own = {name for each in classes if each.code is not None for name in fields(each.code)}
+    others = None if given is None else {name: value for name, value in given.items() if name not in own}
     items = []
     for each in classes:
         if each.code is not None and isinstance(each.code.node, ast.ClassDef):
             items.append(_filled(state, event, each.code, given))
         elif is_arguments(each.name):
-            items.append(arguments(state, event, each.name, {"**": Value()} if given is None else given))
+            items.append(arguments(state, event, each.name, {"**": Value()} if others is None else others))
         else:
             items.append(Value())
     loose = event.arg("return_remaining_strings")

@@ -28,6 +28,8 @@ _JOINS = re.compile(
     r"^(init|setup|launch|spawn)|Accelerator$|PartialState|TrainingArguments$|^Fabric$|_into_dataclasses"
 )
 _ASKS = ("rank", "world", "local_rank", "dp_rank", "dp_size")
+# DistributedDataParallel, and DistributedSampler without its share, ask the default group.
+_OF_GROUP = ("torch.nn.parallel.", "torch.utils.data.distributed.", "torch.utils.data.DistributedSampler")
 # Decorators that only say how a method is called; any other may have joined the processes.
 _PLAIN = frozenset(("@classmethod", "@staticmethod", "@property", "@functools.cached_property"))
 # What each library calls its beginning.
@@ -58,12 +60,12 @@ def _at(event: Event, message: str) -> Finding:
 
 def _before(code: ScriptFacts, prefix: str, begin: Event) -> Iterator[Finding]:
     for event in code.events[: begin.order]:
-        if event.detached or not event.name.startswith((prefix, "torch.nn.parallel.")):
+        if event.detached or not event.name.startswith((prefix, *_OF_GROUP)):
             other = prefix == "torch.distributed."
             if other and _JOINS.search(event.last) and not event.name.startswith("script.") and event.last != "init":
                 return
             continue
-        if event.name.startswith("torch.nn.parallel.") and prefix != "torch.distributed.":
+        if event.name.startswith(_OF_GROUP) and prefix != "torch.distributed.":
             continue
         asks = event.role in _ASKS or bool(collective(event)) or event.name == prefix or event.last.startswith("Distri")
         if event.role == "group" or "launcher" in event.name or event.last == "get_node_local_rank":

@@ -347,3 +347,52 @@ if __name__ == "__main__":
 def test_a_group_may_be_begun_again_by_the_same_function(begin, reported):
     """PyTorch's DDP tutorial: each demonstration sets up its group and destroys it."""
     assert ("TW442" in codes(DEMOS.format(begin=begin), {"instance_type": P4D})) is reported
+
+
+CLASSES = """
+from dataclasses import dataclass
+from transformers import AutoModelForSequenceClassification, HfArgumentParser, Trainer, TrainingArguments
+
+@dataclass
+class ModelArguments:
+    {field}: str = "bert-base-uncased"
+
+model_args, training_args = HfArgumentParser((ModelArguments, TrainingArguments)).parse_args_into_dataclasses()
+model = AutoModelForSequenceClassification.from_pretrained(model_args.{field})
+trainer = Trainer(model=model, args=training_args, train_dataset=[])
+trainer.train()
+trainer.save_model("/opt/ml/model")
+"""
+
+
+@pytest.mark.parametrize(("field", "reported"), [("model_name", False), ("base_model", True)])
+def test_a_hyperparameter_of_one_class_is_no_argument_of_the_other(field, reported):
+    """HfArgumentParser gives each class its own fields; ``model_name`` is near ``label_names`` of TrainingArguments."""
+    job = {**ONE, "hyperparameters": {"model_name": "roberta-base", "output_dir": "/tmp/run"}}
+    found = [each for each in findings(CLASSES.format(field=field), job) if each.code in ("TW157", "TW193")]
+    assert bool(found) is reported
+
+
+EARLY = """
+import os
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+
+def loader_of(data):
+    return DataLoader(data, 8, sampler=DistributedSampler(data{share}))
+
+data = torch.utils.data.TensorDataset(torch.ones(64, 4), torch.ones(64, 1))
+loader = loader_of(data)
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1).cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "reported"), [("", True), (', int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])', False)]
+)
+def test_a_sampler_asks_the_group_for_its_share(share, reported):
+    """torch/utils/data/distributed.py: without num_replicas and rank it asks the default group, which must be there."""
+    assert ("TW472" in codes(EARLY.format(share=share), ONE)) is reported
