@@ -85,6 +85,7 @@ def saves(code: ScriptFacts) -> list[Save]:
             ):
                 continue
             path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
+            path = path or _output_of(code, event)
             if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
                 path = event.arg("f" if event.last == "save" else "save_directory", 1)
             made = any(_PREPARES.search(name) for name in event.receiver.made) and "model" not in receiver
@@ -107,6 +108,15 @@ def saves(code: ScriptFacts) -> list[Save]:
         elif event.last == "CheckpointManager":
             found.append(Save(event, event.arg("directory", 1), whole=True))
     return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]
+
+
+def _output_of(code: ScriptFacts, event: Event) -> Value | None:
+    """Return where a Trainer's save_model writes by itself: the output_dir of its arguments."""
+    if event.last != "save_model":
+        return None
+    made = next((e for e in code.events if e.result is event.receiver and e.last.endswith("Trainer")), None)
+    given = made.arg("args", 1) if made is not None else None
+    return (given.attrs or {}).get("output_dir") if given is not None else None
 
 
 def _of_tokenizer(event: Event) -> bool:

@@ -280,7 +280,7 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
                 continue
             if _of_data(event):
                 continue
-            later = [s for s in written if s.event.order > event.order]
+            later = [s for s in written if s.event.order > event.order and s.whole]
             passed_on = copied(code, event) or read_again(code, event, save.path)
             backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
             if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):

@@ -396,3 +396,25 @@ net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1).cuda())
 def test_a_sampler_asks_the_group_for_its_share(share, reported):
     """torch/utils/data/distributed.py: without num_replicas and rank it asks the default group, which must be there."""
     assert ("TW472" in codes(EARLY.format(share=share), ONE)) is reported
+
+
+OF_TRAINER = """
+import os
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
+
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+model = AutoModelForSequenceClassification.from_pretrained("bert-base-uncased")
+trainer = Trainer(model=model, args=TrainingArguments(output_dir="{folder}"), train_dataset=[])
+trainer.train()
+trainer.save_model({given})
+tokenizer.save_pretrained(os.environ["SM_MODEL_DIR"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "given", "reported"),
+    [("/tmp/run", "", True), ("/tmp/run", 'os.environ["SM_MODEL_DIR"]', False), ("/opt/ml/model", "", False)],
+)
+def test_a_trainer_saves_into_its_output_dir_by_itself(folder, given, reported):
+    """transformers, trainer.py, save_model: ``if output_dir is None: output_dir = self.args.output_dir``."""
+    assert ("TW142" in codes(OF_TRAINER.format(folder=folder, given=given), ONE)) is reported
