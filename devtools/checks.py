@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 52_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 ROOM_IF_PRUNED = 40_000_000_000  # the same if keep_room deletes old build cache during the run
-NEARLY_FULL = 16_000_000_000  # bytes; more than concurrent tests write before the next one starts
-FULL = 8_000_000_000  # bytes; from here on recent build cache goes, too
+NEARLY_FULL = 24_000_000_000  # bytes; from here on old build cache goes
+FULL = 16_000_000_000  # bytes, more than concurrent tests write before the next one starts: recent cache goes, too
 KEPT_CACHE = "8GB"  # the most recent part of the build cache, which running tests use
 RECENT = "until=20m"  # tests that build twice find what they built: their modules take less
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
