@@ -10,7 +10,7 @@ from trainwright.preflight.reader import Module
 from trainwright.preflight.syntax import Function, ancestors, meant
 
 MOST = 200
-Names = Mapping[str, ast.expr]
+OptionNames = Mapping[str, ast.expr]
 
 
 def spelled(module: Module, node: ast.Call) -> list[tuple[str, ...]]:
@@ -81,7 +81,7 @@ def _class(module: Module, node: ast.AST, name: str) -> ast.ClassDef | None:
     return classes[0] if classes else None
 
 
-def _text(node: ast.expr, names: Names) -> str | None:
+def _text(node: ast.expr, names: OptionNames) -> str | None:
     """Return the text that an expression is, where names stand for these; None if that cannot be read."""
     parts: list[ast.expr] = []
     match node:
