@@ -131,7 +131,7 @@ def hyperparameters(subject: Subject, name: str) -> dict[str, str]:
 
 def encoded(subject: Subject, values: Mapping[str, Any]) -> dict[str, str]:
     """Hyperparameters as texts: the toolkit reads JSON, a built-in algorithm takes a text as it is."""
-    plain = subject.built_in and subject.job.entry_point is None
+    plain = subject.algorithm and subject.job.entry_point is None
     return {key: value if plain and isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 

@@ -61,9 +61,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         if job.name and len(job.name) > LONGEST_NAME:
             told = f"name has {len(job.name)} characters; a tuning job's has at most {LONGEST_NAME}, the time included"
             yield LONG_NAME.finding(told, path="name")
-        if subject.built_in and data in ("validation", "test") and job.inputs and data not in job.inputs:
+        if subject.algorithm and data in ("validation", "test") and job.inputs and data not in job.inputs:
             yield NO_CHANNEL.finding(f"{tuner.metric} needs the channel {data!r}", path="tuner.metric")
-    name = (job.image or "").rpartition("/")[2].partition(":")[0]
-    wait = job.max_wait or 0
-    if subject.built_in and job.spot and name not in CHECKPOINTING and wait > LONGEST_WAIT:
+    name, wait = subject.algorithm, job.max_wait or 0
+    if name and job.spot and name not in CHECKPOINTING and wait > LONGEST_WAIT:
         yield LONG_WAIT.finding(f"max_wait is {wait}; {name} saves no checkpoints", path="max_wait")

@@ -260,7 +260,7 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         "instance_groups",
     }
     # A built-in algorithm starts its own processes.
-    if subject.instances and not (subject.compiler or started or job.instance_groups or subject.built_in):
+    if subject.instances and not (subject.compiler or started or job.instance_groups or subject.algorithm):
         kind = subject.instances[0][1]
         if subject.hosts > 1 or kind.gpus > 1:
             yield ONE_PROCESS.finding(

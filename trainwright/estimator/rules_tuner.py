@@ -76,7 +76,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     job, tuner = subject.job, subject.job.tuner
     if tuner is None:
         return
-    if tuner.metric not in job.metrics and not (subject.built_in and not job.metrics):
+    if tuner.metric not in job.metrics and not (subject.algorithm and not job.metrics):
         hint = did_you_mean(tuner.metric, job.metrics) if job.metrics else "metrics is empty."
         yield OBJECTIVE.finding(f"{tuner.metric!r} is not in metrics. {hint}", path="tuner.metric")
     yield from _strategy(tuner)

@@ -82,10 +82,12 @@ class Subject:
         return None
 
     @property
-    def built_in(self) -> bool:
-        """Whether the image is AWS's of a built-in algorithm: of that name, and in another account than the role."""
+    def algorithm(self) -> str | None:
+        """The built-in algorithm that the image is: an image of that name, in another account than the role."""
         found, role = ECR.fullmatch(self.job.image or ""), (self.job.role or "").split(":")
-        return found is not None and found["repository"] in ALGORITHMS and found["account"] not in role
+        if found is None or found["repository"] not in ALGORITHMS or found["account"] in role:
+            return None
+        return found["repository"]
 
     @property
     def launcher(self) -> Launcher:
