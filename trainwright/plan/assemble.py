@@ -23,7 +23,7 @@ from trainwright.plan.draft import OPEN, Draft, facts_of
 from trainwright.plan.extend import bad_versions, notes_of
 from trainwright.plan.identity import identify
 from trainwright.plan.licences import redistribution
-from trainwright.plan.loaded import expected, loaded, other_toolkit, unused
+from trainwright.plan.loaded import expected, loaded, other_toolkit, series, unused
 from trainwright.plan.plan import (
     CODE,
     JOB_CONSTRAINTS,
@@ -73,22 +73,17 @@ def make_plan(
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
     versions = {name: chosen.version for name, chosen in selections.items()}
     framework = providers.get(line.main) if line.cuda != "cpu" else None
-    build = (
-        framework.build_for(versions[line.main], target_of(line, draft.version, request.platform))
-        if framework
-        else None
-    )
-    holds = build.holds if build is not None else {}
-    loads = loaded(framework, lock.packages if lock else (), versions, holds) if framework else {}
+    target = target_of(line, draft.version, request.platform)
+    loads = loaded(line.main, framework, lock.packages if lock else (), versions, target) if framework else {}
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
-    found["cudnn_series"] = f"{found['cudnn'].partition('.')[0]}*".replace("**", "*")
+    found["cudnn_series"] = series("cudnn", loads)
     found["base_cudnn"] = cudnn_in(line.base.image)
     found["code"] = request.user.code_sha256 or "*"
     parts = _parts(
         catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform
     )
     told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
-    told += [*unused(line.main, loads, versions, holds), *other_toolkit(line, versions)]
+    told += [*unused(line.main, loads, versions), *other_toolkit(line, versions)]
     if deleted := image_notice(line.base.image):
         told.append(deleted)
     base = Base(

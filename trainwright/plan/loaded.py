@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from trainwright.catalog.component import Provider
+from trainwright.catalog.component import BuildTarget, Provider
 from trainwright.catalog.image_line import ImageLine
 from trainwright.catalog.wheel_lock import LockedPackage
 
@@ -15,16 +15,23 @@ _WHEEL = r"nvidia-{}-cu\d+"
 
 
 def loaded(
-    provider: Provider, packages: Iterable[LockedPackage], versions: Mapping[str, str], holds: Mapping[str, str]
+    framework: str,
+    provider: Provider,
+    packages: Iterable[LockedPackage],
+    versions: Mapping[str, str],
+    target: BuildTarget,
 ) -> dict[str, str]:
     """The libraries that a framework loads: name to version, or to where it is if no version is known before a build.
 
     Args:
+        framework: its component.
         provider: of the framework.
         packages: the locked Python packages of the image; a wheel of the library is what the framework loads.
         versions: of the image's components.
-        holds: the libraries inside the framework's own files whose versions are known.
+        target: what the image is, which chooses among the framework's files.
     """
+    build = provider.build_for(versions[framework], target)
+    holds = build.holds if build is not None else {}
     locked = {p.name: p.version for p in packages}
     found = {}
     for name, where in provider.loads.items():
@@ -44,14 +51,18 @@ def expected(name: str, loads: Mapping[str, str]) -> str:
     return ".".join(version.split(".")[:3]) if version[:1].isdigit() else "*"
 
 
-def unused(
-    framework: str, loads: Mapping[str, str], versions: Mapping[str, str], holds: Mapping[str, str]
-) -> list[str]:
-    """Notices about components that the framework does not use; the arguments are those of :func:`loaded`."""
+def series(name: str, loads: Mapping[str, str]) -> str:
+    """The first number of a library's version, with ``*`` for the rest, or alone if the version is not known."""
+    version = expected(name, loads)
+    return version if version == "*" else f"{version.partition('.')[0]}*"
+
+
+def unused(framework: str, loads: Mapping[str, str], versions: Mapping[str, str]) -> list[str]:
+    """Notices about components that the framework does not use."""
     return [
-        f"{framework} loads the {name} {INSIDE}, not {name} {versions[name]}, which what is compiled against it uses"
+        f"{framework} loads the {name} {where}, not {name} {versions[name]}, which what is compiled against it uses"
         for name, where in loads.items()
-        if name in versions and where in (INSIDE, holds.get(name))
+        if name in versions and where not in (versions[name], OF_THE_BASE)
     ]
 
 
