@@ -33,6 +33,11 @@ def test_what_only_rehearse_refuses_is_found(monkeypatch):
     assert [(each.code, each.severity) for each in found] == [(rules_distribution.REFUSED.code, "error")]
 
 
+def test_a_key_for_the_models_needs_no_bucket_while_a_job_is_only_checked(tmp_path):
+    job = Job(image="training:1", output_kms_key="alias/models", instance_type="ml.g5.2xlarge")
+    assert "TW290" not in {finding.code for finding in check(Subject(job, facts(), 2, tmp_path, False))}
+
+
 tables = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 20) | st.text("abc-x =\"'", max_size=8) | st.dates(),
     lambda inner: (

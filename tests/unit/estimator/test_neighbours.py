@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import algorithm_rule_cases, storage_rule_cases
 from tests.support.rule_jobs import (
     BAKED,
     COMPILER,
@@ -37,11 +38,9 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import test_algorithm_rules, test_cluster_rules, test_storage_rules
-from trainwright.estimator.check import CODES, check
+from tests.unit.estimator import test_cluster_rules
+from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
-from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Job
 
 folder = pytest.fixture(scope="module")(source_folder)
 
@@ -379,6 +378,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW315", dist({"torch_distributed": ON}), image(version="1.12.1"), 2),
     ("TW315", grouped({}), old("pytorch", "1.10.0"), 2),
     ("TW315", grouped({}), old("tensorflow", "2.6.3"), 2),
+    *storage_rule_cases.NEIGHBOURS,
+    *algorithm_rule_cases.NEIGHBOURS,
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py;
 # what is in its folder: test_edges.py; versions: test_known_bad.py.
@@ -386,16 +387,10 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW326", "TW327", "TW328", "TW329"}
 
 
 def test_every_rule_has_its_right_neighbour():
-    others = (test_algorithm_rules, test_cluster_rules, test_storage_rules)
-    tables = (NEIGHBOURS, *(module.NEIGHBOURS for module in others))
+    tables = (NEIGHBOURS, test_cluster_rules.NEIGHBOURS)
     assert {code for table in tables for code, *_ in table} == set(CODES) - ELSEWHERE
 
 
 @pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
 def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
     assert code not in {each.code for each in found(folder, changes, facts, sdk)}
-
-
-def test_a_key_for_the_models_needs_no_bucket_while_a_job_is_only_checked(tmp_path):
-    job = Job(image="training:1", output_kms_key="alias/models", instance_type="ml.g5.2xlarge")
-    assert "TW290" not in {finding.code for finding in check(Subject(job, image(), 2, tmp_path, False))}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import algorithm_rule_cases, storage_rule_cases
 from tests.support.rule_jobs import (
     COMPILER,
     DLC,
@@ -34,13 +35,7 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
-from tests.unit.estimator import (
-    test_algorithm_rules,
-    test_cluster_rules,
-    test_distribution_rules,
-    test_image_rules,
-    test_storage_rules,
-)
+from tests.unit.estimator import test_cluster_rules, test_distribution_rules, test_image_rules
 from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
 
@@ -363,6 +358,8 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW315", "distribution.torch_distributed", dist({"torch_distributed": ON}), old("pytorch", "1.12.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("pytorch", "1.9.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("tensorflow", "2.5.3"), 2),
+    *storage_rule_cases.CASES,
+    *algorithm_rule_cases.CASES,
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py; what a
 # script names: test_cluster_rules.py; what is in its folder: test_edges.py; versions: test_known_bad.py.
@@ -370,7 +367,7 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW305", "TW326", "TW327", "TW328", "TW3
 
 
 def test_every_code_has_a_case():
-    others = (test_image_rules, test_distribution_rules, test_cluster_rules, test_storage_rules, test_algorithm_rules)
+    others = (test_image_rules, test_distribution_rules, test_cluster_rules)
     cases = (*CASES, *(case for module in others for case in module.CASES))
     assert {case[0] for case in cases} | ELSEWHERE == set(CODES)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.support.rule_jobs import P4, TENSORFLOW, found, image, source_folder, spoken_at, tuned
+from tests.support.rule_jobs import P4, TENSORFLOW, image, tuned
+from trainwright.estimator.image import ImageFacts
 
 # Addresses: sagemaker 2.257.7, image_uri_config. The metrics and their directions are those of the guide's tables.
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
@@ -51,7 +50,7 @@ def told(name: str, value: str) -> dict[str, Any]:
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
-CASES = [
+CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW332", "tuner.metric", by("validation:rmse", "Minimize", inputs=TRAIN), None, 2),
     ("TW333", "tuner.goal", by("validation:auc", "Minimize", inputs=BOTH), None, 2),
     ("TW333", "tuner.goal", by("validation:mlogloss", "Maximize", inputs=BOTH), None, 2),
@@ -66,7 +65,7 @@ CASES = [
     ("TW337", f"environment.{ALLOCATOR}", told(ALLOCATOR, "max_split_size_mb=128"), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
 ]
-NEIGHBOURS = [
+NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW332", by("validation:rmse", "Minimize", inputs=BOTH), None, 2),
     ("TW332", by("train:rmse", "Minimize", inputs=TRAIN), None, 2),
     ("TW333", by("validation:auc", "Maximize", inputs=BOTH), None, 2),
@@ -92,14 +91,3 @@ NEIGHBOURS = [
     ("TW337", told(ALLOCATOR, "roundup_power2_divisions:[256:1,512:2,>:8]"), image(), 2),
     ("TW295", TRACED, image(), 2),
 ]
-folder = pytest.fixture(scope="module")(source_folder)
-
-
-@pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)
-def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
-    spoken_at(folder, code, path, changes, facts, sdk)
-
-
-@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
-def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
-    assert code not in {each.code for each in found(folder, changes, facts, sdk)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.support.rule_jobs import ISOLATED, P3, P4, found, grouped, image, source_folder, spoken_at
+from tests.support.rule_jobs import ISOLATED, P3, P4, grouped, image
+from trainwright.estimator.image import ImageFacts
 
 
 def sharded(place: str, hosts: int = 4, **channel: Any) -> dict[str, Any]:
@@ -22,7 +21,7 @@ def of_group(name: str, place: str) -> dict[str, Any]:
 
 FILE = "s3://bucket/shards/train.tar"
 DEBUGGED = {"remote_debug": True}
-CASES = [
+CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW330", "volume_gb", {"instance_type": "ml.g5.2xlarge", "volume_gb": 4000}, image(), 2),
     ("TW330", "volume_gb", {"instance_type": P4, "volume_gb": 500}, image(), 2),
     ("TW331", "inputs.train", sharded(FILE), image(), 2),
@@ -30,7 +29,7 @@ CASES = [
     ("TW331", "inputs.train", of_group("gpu", FILE), image(), 2),
     ("TW295", "remote_debug", {**DEBUGGED, **ISOLATED}, image(), 2),
 ]
-NEIGHBOURS = [
+NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW330", {"instance_type": P3, "volume_gb": 4000}, image(), 2),
     ("TW330", {"instance_type": P4}, image(), 2),
     ("TW331", sharded("s3://bucket/shards/"), image(), 2),
@@ -42,14 +41,3 @@ NEIGHBOURS = [
     ("TW295", {**DEBUGGED, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW295", ISOLATED, image(), 2),
 ]
-folder = pytest.fixture(scope="module")(source_folder)
-
-
-@pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)
-def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
-    spoken_at(folder, code, path, changes, facts, sdk)
-
-
-@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
-def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
-    assert code not in {each.code for each in found(folder, changes, facts, sdk)}
