@@ -62,6 +62,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW297", f"{SMP}.context_parallel_degree", smp2(hybrid_shard_degree=4, context_parallel_degree=8), image(), 2),
     # aws/sagemaker-pytorch-training-toolkit, training.py; bitsandbytes-foundation/bitsandbytes #306
     ("TW336", "environment.NCCL_DEBUG", told("NCCL_DEBUG", "INFO"), image(), 2),
+    ("TW336", "environment.NCCL_SOCKET_IFNAME", told("NCCL_SOCKET_IFNAME", "efa0"), image(), 2),
     ("TW337", f"environment.{ALLOCATOR}", told(ALLOCATOR, "max_split_size_mb=128"), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
 ]
@@ -84,6 +85,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW297", smp2(hybrid_shard_degree=8, context_parallel_degree=8), image(), 2),
     ("TW297", smp2(hybrid_shard_degree=0, context_parallel_degree=8), image(), 2),
     ("TW336", told("NCCL_DEBUG", "warn"), image(), 2),
+    ("TW336", told("NCCL_SOCKET_IFNAME", "eth0"), image(), 2),
     ("TW336", told("NCCL_DEBUG_SUBSYS", "INIT"), image(), 2),
     ("TW336", {**told("NCCL_DEBUG", "INFO"), "instance_type": "ml.c5.xlarge"}, image(), 2),
     ("TW336", told("NCCL_DEBUG", "INFO"), TENSORFLOW, 2),

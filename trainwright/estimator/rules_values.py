@@ -59,8 +59,9 @@ ALLOCATOR = Rule(
     remedy="For example: max_split_size_mb:128,expandable_segments:True",
 )
 RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED, REPLACED, ALLOCATOR)
-# What the toolkit sets, and to what; NCCL_SOCKET_IFNAME to the interface that the service names.
+# What the toolkit sets, and to what; the interface is the one that the service names, eth0 in AWS's guide.
 _SET = {"NCCL_DEBUG": "WARN", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}
+_OF_THE_SERVICE = "NCCL_SOCKET_IFNAME"
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _VARIABLE = re.compile(r"[$][{]?[A-Za-z_]")
 _KEY = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
@@ -139,7 +140,8 @@ def _replaced(subject: Subject) -> Iterator[Finding]:
     for name, value in _SET.items():
         given = subject.job.environment.get(name, value)
         if given.upper() != value.upper():
-            yield REPLACED.finding(f"the script gets {name}={value}, not {given}", path=f"environment.{name}")
+            told = "the interface that the service names" if name == _OF_THE_SERVICE else value
+            yield REPLACED.finding(f"the script gets {name}={told}, not {given}", path=f"environment.{name}")
 
 
 def _interfaces(subject: Subject) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from trainwright.preflight.arithmetic import QUOTIENT
 from trainwright.preflight.call import Call
 from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
+from trainwright.preflight.option_names import spelled
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
@@ -116,12 +117,11 @@ def _rest(node: ast.AST) -> bool:
 def _large_batches(code: ScriptFacts) -> Iterator[Finding]:
     """Report a process's batch that is the whole job's, divided by the number of GPUs of one host."""
     for event in code.events:
+        size = None
         if is_arguments(event.name):
             size = event.arg("per_device_train_batch_size")
-        else:
-            size = (
-                event.arg("batch_size", 1) if event.last == "DataLoader" and event.name.startswith("torch.") else None
-            )
+        elif event.last == "DataLoader" and event.name.startswith("torch."):
+            size = event.arg("batch_size", 1)
         if size is None or event.detached or size.single() is ...:
             continue
         places = [int(tag.removeprefix(QUOTIENT)) for tag in size.tags if tag.startswith(QUOTIENT)]
@@ -150,7 +150,7 @@ def _of_whole_job(code: ScriptFacts, dividend: ast.expr) -> bool:
 
 def _names(call: Call) -> set[str]:
     """Return the names that an argument of the script may have."""
-    texts = (each.value for each in call.node.args if isinstance(each, ast.Constant) and isinstance(each.value, str))
+    texts = (text for row in spelled(call.module, call.node) for text in row)
     return {text.lstrip("-").replace("-", "_") for text in texts}
 
 
