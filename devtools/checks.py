@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ ROOM_IF_PRUNED = 40_000_000_000  # the same if keep_room deletes old build cache
 NEARLY_FULL = 24_000_000_000  # bytes; from here on old build cache goes
 FULL = 16_000_000_000  # bytes, more than concurrent tests write before the next one starts: recent cache goes, too
 KEPT_CACHE = "8GB"  # the most recent part of the build cache, which running tests use
+ENDS_WITHIN = 60  # seconds that an engine without containers may take
 RECENT = "until=20m"  # tests that build twice find what they built: their modules take less
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image")}
@@ -99,24 +101,24 @@ def make_room(engine: Engine) -> None:
     """See that the engine's disk has room for the images of the tests.
 
     A machine that is made for a run (``TRAINWRIGHT_TEST_PRUNE``, set by ``.ci/run``) may still have what an earlier run
-    left in its engine; that is deleted there, and nowhere else.
+    left in its engine; that is deleted there, and nowhere else. The engine is then started again: one that has deleted
+    cache from before its start no longer builds on layers that are made again (``_LOST_LAYER`` in
+    :mod:`trainwright.build.build`). For that reason, it is all deleted here if :func:`keep_room` might have to later.
 
     Args:
         engine: the engine that builds the images.
 
     Raises:
-        EngineError: the disk has too little room.
+        EngineError: the disk has too little room, or the engine does not start again.
     """
-    if (free := _free(engine)) < ROOM and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
+    made_for_the_run = bool(os.environ.get("TRAINWRIGHT_TEST_PRUNE"))
+    free = _free(engine)
+    if made_for_the_run and free < ROOM + NEARLY_FULL and _holds_something(engine):
         say(f"{free / 1e9:.0f} GB are free: deleting the images and the cache that no container of this engine uses")
-        subprocess.run(  # noqa: S603 - argv is ours
-            [engine.client.path, "system", "prune", "--all", "--force", "--volumes"],
-            env={**os.environ, **engine.cli_env},
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
+        _client(engine, "system", "prune", "--all", "--force", "--volumes")
+        _restart(engine)
         free = _free(engine)
-    needed = ROOM_IF_PRUNED if os.environ.get("TRAINWRIGHT_TEST_PRUNE") else ROOM
+    needed = ROOM_IF_PRUNED if made_for_the_run else ROOM
     if free < needed:
         has = f"{engine.data_root} has {free / 1e9:.0f} GB"
         raise EngineError(
@@ -136,12 +138,38 @@ def keep_room(engine: Engine) -> None:
     """
     for needed, filters in ((NEARLY_FULL, ("--filter", RECENT)), (FULL, ())):
         if _free(engine) < needed and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
-            subprocess.run(  # noqa: S603 - argv is ours
-                [engine.client.path, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE, *filters],
-                env={**os.environ, **engine.cli_env},
-                stdout=subprocess.DEVNULL,
-                check=False,
-            )
+            _client(engine, "builder", "prune", "--all", "--force", "--keep-storage", KEPT_CACHE, *filters)
+
+
+def _holds_something(engine: Engine) -> bool:
+    """Whether the engine has images or build cache."""
+    sizes = _client(engine, "system", "df", "--format", "{{.Size}}").split()
+    return any(size != "0B" for size in sizes)
+
+
+def _client(engine: Engine, *words: str) -> str:
+    """What the engine's client prints."""
+    return subprocess.run(  # noqa: S603 - argv is ours
+        [engine.client.path, *words],
+        env={**os.environ, **engine.cli_env},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    ).stdout
+
+
+def _restart(engine: Engine) -> None:
+    """End this machine's engine by its pid, and start it as ``doctor --fix`` does."""
+    from trainwright.engine.setup import PID_FILE, alive, start
+
+    if not engine.local or not PID_FILE.is_file():
+        return
+    pid = int(PID_FILE.read_text())
+    os.kill(pid, signal.SIGTERM)
+    ends = time.monotonic() + ENDS_WITHIN
+    while alive(pid) and time.monotonic() < ends:
+        time.sleep(0.1)
+    start(say, answers=lambda: bool(_client(engine, "version", "--format", "{{.Server.Version}}").strip()))
 
 
 def _free(engine: Engine) -> int:

@@ -16,15 +16,17 @@ from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import BuildFailed, EngineError, Failure, ProofFailed
-from trainwright.engine.engine import connect
+from trainwright.engine.engine import connect, find_client
 from trainwright.plan.plan import Expectation, Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
+from trainwright.sources.debian_base import make_base
 from trainwright.sources.gather import gather
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "trainwright-test/fault:1"
+BASE, LAYERED = "trainwright-test/fault-base:1", "trainwright-test/fault-base:2"
 
 
 @pytest.fixture(autouse=True)
@@ -175,6 +177,36 @@ def test_a_lost_network_ends_with_a_remedy(small_catalog, spare_engine, monkeypa
     assert refused.value.exit_code == 5
     assert refused.value.details["component"] == "os"
     assert "doctor" in refused.value.remedy
+
+
+def test_an_engine_that_lost_a_layer_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch, tmp_path):
+    """The engine itself is brought into that state: cache from before its start is deleted, the layer made again."""
+    site = load_site().replace(build_network="host", base_image=LAYERED)
+    root = make_base("bookworm", site, say=lambda _: None).path
+    (tmp_path / "word").write_text("of the base")
+    os.utime(tmp_path / "word", (0, 0))
+    (tmp_path / "Dockerfile").write_text(f"FROM {BASE}\nCOPY word /word\n")
+    with spare_engine() as engine:
+        monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
+        monkeypatch.setenv("DOCKER_BUILDKIT", "1")
+
+        def docker(*words: str) -> None:
+            subprocess.run([find_client().path, *words], check=True, capture_output=True)
+
+        docker("import", str(root), BASE)
+        docker("build", "--tag", LAYERED, str(tmp_path))
+        engine.kill()
+        engine.start()
+        docker("rmi", LAYERED)
+        docker("builder", "prune", "--all", "--force")
+        docker("build", "--tag", LAYERED, str(tmp_path))
+        plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog, LAYERED).replace(tags=(TAG,))
+        with pytest.raises(BuildFailed) as refused:
+            build(plan, small_catalog, site)
+        assert "restart docker" in refused.value.remedy
+        engine.kill()
+        engine.start()
+        assert build(plan, small_catalog, site).image_id, "what the remedy says helps"
 
 
 def test_a_full_disk_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch):

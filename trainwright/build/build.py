@@ -51,6 +51,11 @@ from trainwright.sources.failures import source_failure
 from trainwright.sources.inputs import Inputs
 
 _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
+# An engine of 20.10 to 28 with its own layer store keeps the reference to a layer of build cache that it found when it
+# started, after that layer is deleted with the cache (remove in moby's builder/builder-next/adapters/snapshot, where
+# refs has the layer by its chain and not by the snapshot; moby/buildkit #5469). A layer with the same digest, made
+# again, is then looked for in the old place. Newer releases write the file by another name first.
+_LOST_LAYER = re.compile(r"failed to prepare .*/overlay2/\w+/(?:\.tmp-)?committed\w*: no such file or directory")
 # uv 0.9 and newer: "error: No solution found when resolving dependencies", then why.
 _NO_SOLUTION = re.compile(r"No solution found.*?\bcause: (.+)", re.DOTALL)
 
@@ -341,6 +346,9 @@ def _failure(
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:
         remedy = f"The disk is full: `docker system df` shows why, `docker builder prune` frees the cache. {remedy}"
+    elif _LOST_LAYER.search(text):
+        again = "Restart it (systemctl restart docker), then run the command again"
+        remedy = f"The engine looks for a layer that it deleted with its build cache. {again}. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
     step = failed.name if failed is not None else "before the first step"

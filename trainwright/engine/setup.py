@@ -176,7 +176,7 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
         pid = runner.detach([dockerd, *options], log, env={"PATH": search_path()})
     began = time.monotonic()
     while not answers():
-        if pid and not _alive(pid):
+        if pid and not alive(pid):
             # If two start at once, the loser exits; wait for the winner.
             pid = _starting()
             if not pid and not answers():
@@ -196,10 +196,10 @@ def _starting() -> int | None:
         name = Path(f"/proc/{pid}/comm").read_text()
     except (OSError, ValueError):
         return None
-    return pid if _alive(pid) and name.startswith("dockerd") else None
+    return pid if alive(pid) and name.startswith("dockerd") else None
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Whether a process runs; a zombie (state Z) does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

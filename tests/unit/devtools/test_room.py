@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ import pytest
 
 from devtools.checks import FULL, NEARLY_FULL, ROOM, ROOM_IF_PRUNED, keep_room, make_room
 from trainwright.core.errors import EngineError
+from trainwright.engine import setup
 from trainwright.engine.engine import Client, Engine
 
 LEFT_BY_A_RUN = 3_000_000_000
@@ -17,9 +20,12 @@ LEFT_BY_A_RUN = 3_000_000_000
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine on a full disk, whose client writes down how it is called and frees the disk."""
+    """An engine on a full disk, with something in it, whose client writes down how it is called and frees the disk."""
     client = tmp_path / "docker"
-    client.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    held = f'if [ "$1 $2" = "system df" ]; then cat {tmp_path}/sizes; exit; fi'
+    client.write_text(f'#!/bin/sh\n{held}\necho "$@" >> {tmp_path}/calls\n')
+    (tmp_path / "sizes").write_text("0B\n0B\n0B\n1.5GB\n")
+    monkeypatch.setattr(setup, "PID_FILE", tmp_path / "docker.pid")
     client.chmod(0o755)
     free = LEFT_BY_A_RUN
     monkeypatch.delenv("TRAINWRIGHT_TEST_PRUNE", raising=False)
@@ -44,6 +50,27 @@ def test_a_machine_made_for_the_run_is_emptied(engine: Engine, tmp_path: Path, m
     assert (tmp_path / "calls").read_text() == "system prune --all --force --volumes\n"
 
 
+def test_an_empty_engine_is_not_emptied(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM_IF_PRUNED))
+    (tmp_path / "sizes").write_text("0B\n0B\n0B\n0B\n")
+    make_room(engine)
+    assert not (tmp_path / "calls").exists()
+
+
+def test_an_engine_that_was_emptied_is_started_again(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine does not build on layers that are made again after it deleted cache from before its start."""
+    monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    states: list[int | None] = []
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (tmp_path / "docker.pid").write_text(f"{process.pid}\n")
+        monkeypatch.setattr(setup, "start", lambda *_, **__: states.append(process.poll()))
+        make_room(engine)
+    assert states == [-signal.SIGTERM], "started once, after the old one had ended"
+
+
 def test_a_machine_that_is_emptied_needs_less_but_not_nothing(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +86,7 @@ def test_a_machine_that_is_emptied_needs_less_but_not_nothing(
 
 def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM + NEARLY_FULL))
     make_room(engine)
     assert not (tmp_path / "calls").exists()
 
