@@ -152,7 +152,7 @@ def _client(engine: Engine, *words: str) -> str:
     return subprocess.run(  # noqa: S603 - argv is ours
         [engine.client.path, *words],
         env={**os.environ, **engine.cli_env},
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     ).stdout

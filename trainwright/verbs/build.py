@@ -215,7 +215,9 @@ def build_text(document: BuildDocument) -> str:
         (row.name, f"{row.seconds:.1f}", size(row.bytes), "cached" if row.cached else "") for row in document.components
     ]
     smoke = document.smoke
-    proof = "probe passed" + (f", {smoke.passed} smoke tests passed" if smoke and not smoke.failed else "")
+    proof = "probe passed"
+    if smoke and not smoke.failed:
+        proof += f", {smoke.passed} smoke tests passed" + (f", {smoke.skipped} skipped" if smoke.skipped else "")
     lines = [
         table(rows),
         "",
