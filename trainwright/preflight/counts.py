@@ -14,7 +14,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.option_names import spelled
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import Value, constant
 
 SHORT_SCHEDULE = Rule(
     code="TW517",
@@ -42,7 +42,16 @@ UNEQUAL = Rule(
     remedy="The same number of steps in every process (dataset.repeat() and take(steps), steps_per_epoch), or "
     "hvd.join() after the loop.",
 )
-RULES = (SHORT_SCHEDULE, LARGE_BATCH, UNEQUAL)
+DEEPSPEED_BATCH = Rule(
+    code="TW520",
+    severity="error",
+    title="DeepSpeed's three batch sizes do not fit the number of processes",
+    source="DeepSpeed, runtime/config.py: train_batch_size must be train_micro_batch_size_per_gpu * "
+    "gradient_accumulation_steps * the number of processes",
+    remedy="Leave train_batch_size out, or multiply by WORLD_SIZE instead of the GPUs of one host.",
+)
+RULES = (SHORT_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH)
+_BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _UPDATES = ("step", "apply_gradients", "minimize")
 # How a name, and the help of an argument, say that a batch is that of the whole job.
 _WHOLE_NAME = re.compile(
@@ -70,6 +79,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _large_batches(code)
     if code.horovod:
         yield from _unequal(code)
+    if code.imports("deepspeed", certain=True) is not None:
+        yield from _deepspeed_batch(code)
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
@@ -130,6 +141,28 @@ def _large_batches(code: ScriptFacts) -> Iterator[Finding]:
             hosts = code.launch.hosts
             what = f"`{ast.unparse(node)[:60]}` divides by the {code.launch.gpus} GPUs of one host, of {hosts}"
             yield at(LARGE_BATCH, (module, node), f"{what}: the batch of all is {hosts} times larger")
+            return
+
+
+def _deepspeed_batch(code: ScriptFacts) -> Iterator[Finding]:
+    """Report batch sizes that DeepSpeed refuses when it starts; it computes those that are left out."""
+    processes = code.launch.processes
+    for event in code.ran("initialize", live=True):
+        config = event.arg("config") or event.arg("config_params")
+        apart = event.arg("mpu") is not None or code.imports("deepspeed.pipe") is not None
+        if event.name != "deepspeed.initialize" or config is None or config.attrs is None or apart or not processes:
+            continue
+        if "**" in config.attrs or "element" in config.attrs or not isinstance(code.launch.launcher, str):
+            continue
+        whole, micro, every = (config.attrs.get(name, constant(None)).single() for name in _BATCHES)
+        if not isinstance(whole, int) or not isinstance(micro, int | None) or not isinstance(every, int | None):
+            continue
+        # As _set_batch_related_parameters of DeepSpeed does.
+        every = every or (1 if micro is None else whole // (micro * processes or 1))
+        micro = whole // (every * processes or 1) if micro is None else micro
+        if whole != micro * every * processes:
+            what = f"train_batch_size is {whole}, not {micro} * {every} * {processes} processes"
+            yield _at(DEEPSPEED_BATCH, event, what)
             return
 
 

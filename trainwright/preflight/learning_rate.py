@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 
@@ -34,11 +35,18 @@ TOO_SHORT = Rule(
     "its documentation: total_steps counts the calls of step, T_max likewise",
     remedy="total_steps=epochs * len(loader), or call scheduler.step() once per epoch.",
 )
-RULES = (LEARNING_RATE, WHOLE_BATCH, TOO_SHORT)
+TOO_LATE = Rule(
+    code="TW521",
+    severity="warning",
+    title="the learning rate is scaled after the optimizer was made, which keeps the old one",
+    source="PyTorch, torch/optim/optimizer.py: the optimizer takes lr into its param_groups when it is made",
+    remedy="Scale it before the optimizer is made, or set it: for group in optimizer.param_groups: group['lr'] = lr.",
+)
+RULES = (LEARNING_RATE, WHOLE_BATCH, TOO_SHORT, TOO_LATE)
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
-    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    r"world|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
     re.I,
 )
 
@@ -48,6 +56,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _warmed_up(code)
     yield from _whole_batch(code)
     yield from _too_short(code)
+    yield from _too_late(code)
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
@@ -94,6 +103,64 @@ def _too_short(code: ScriptFacts) -> Iterator[Finding]:
                 return
 
 
+def _too_late(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a rate that grows with the processes only behind the optimizer, and is then read for messages alone."""
+    for event in code.events:
+        made = event.name.startswith("torch.optim.") and ".lr_scheduler." not in event.name
+        rates = [k.value for k in event.node.keywords if k.arg == "lr"] or event.node.args[1:2]
+        if not made or event.detached or event.loops or not rates or not isinstance(rates[0], ast.Name | ast.Attribute):
+            continue
+        module, rate = event.module, ast.unparse(rates[0])
+        inside = _function(module, event.node)
+        for node in ast.walk(inside):
+            if not isinstance(node, ast.Assign | ast.AugAssign) or node.lineno <= event.node.lineno:
+                continue
+            if _multiplied(node, rate) and not any(_reads(each, inside, node, rate) for each in code.modules):
+                yield at(TOO_LATE, (module, node), f"`{ast.unparse(node)[:60]}` comes behind line {event.line}")
+                return
+
+
+def _function(module: Module, node: ast.AST) -> ast.AST:
+    """Return the function around a place, or the file."""
+    while not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+        node = module.parents[node]
+    return node
+
+
+def _multiplied(node: ast.Assign | ast.AugAssign, rate: str) -> bool:
+    """Return whether a statement makes a rate larger with the number of processes."""
+    if isinstance(node, ast.AugAssign):
+        grows = isinstance(node.op, ast.Mult) and ast.unparse(node.target) == rate
+    else:
+        text = ast.unparse(node.value)
+        grows = [ast.unparse(target) for target in node.targets] == [rate] and rate in text
+    return grows and bool(GROWTH.search(ast.unparse(node.value).replace(rate, "")))
+
+
+def _reads(module: Module, inside: ast.AST, assigned: ast.Assign | ast.AugAssign, rate: str) -> bool:
+    """Return whether a file reads a rate behind a statement, or in another function, for more than a message."""
+    before = {n for n in ast.walk(inside) if getattr(n, "lineno", 0) <= (assigned.end_lineno or 0)}
+    local = "." not in rate and isinstance(inside, ast.FunctionDef)
+    return any(
+        isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and node not in before
+        and ast.unparse(node) == rate
+        and not _message(module, node)
+        for node in (ast.walk(inside) if local else module.nodes)
+    )
+
+
+def _message(module: Module, node: ast.AST) -> bool:
+    """Return whether a value goes into something that is printed or logged."""
+    while not isinstance(node, ast.stmt):
+        node = module.parents[node]
+        if isinstance(node, ast.Call) and _TELLS.search(ast.unparse(node.func)):
+            return True
+    return False
+
+
+_TELLS = re.compile(r"(^|[._])(print|info|debug|warning|log|log_\w+|write|add_scalar)$")
 _OF_ALL = re.compile(r"(all|total|global|whole|sum)\b.*\b(gpu|node|host|process|worker|device|job|replica)s?\b", re.I)
 
 

@@ -17,6 +17,8 @@ def made(event: Event) -> Value:
         return Value(made=frozenset({"dict"}))
     known = dict(first.attrs or {}) if first is not None else {}
     attrs = known | {name: value for name, value in event.keywords.items() if name != "**"}
+    if "**" in event.keywords:
+        attrs |= event.keywords["**"].attrs or {"**": Value()}
     flows = frozenset[str]().union(*(value.tags & FLOWS for value in attrs.values()))
     return Value(made=frozenset({"dict"}), tags=flows, attrs=attrs)
 

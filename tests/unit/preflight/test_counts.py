@@ -139,3 +139,42 @@ def test_the_batch_of_the_job_is_divided_by_the_gpus_of_one_host(text: str) -> N
 @pytest.mark.parametrize("text", RIGHT)
 def test_the_batch_is_divided_by_all_processes_or_is_of_one_host(text: str) -> None:
     assert "TW518" not in codes(text, JOB), text
+
+
+SIZES = "train_batch_size={}, train_micro_batch_size_per_gpu={}, gradient_accumulation_steps={}"
+ENGINE = (
+    "import os\nimport deepspeed\nimport torch\ndeepspeed.init_distributed()\nworld = int(os.environ['WORLD_SIZE'])\n"
+    "gpus = int(os.environ['SM_NUM_GPUS'])\nconfig = dict({sizes})\n"
+    "engine, _, _, _ = deepspeed.initialize(model=torch.nn.Linear(2, 2), config=config{more})\n"
+)
+
+
+# DeepSpeed, runtime/config.py, _set_batch_related_parameters and _batch_assertion; two hosts of 8 GPUs.
+@pytest.mark.parametrize(
+    ("sizes", "fits"),
+    [
+        (SIZES.format("4 * 2 * gpus", 4, 2), False),
+        (SIZES.format("4 * 2 * world", 4, 2), True),
+        (SIZES.format("4 * 2 * gpus * 2", 4, 2), True),
+        (SIZES.format("512", 4, 2), False),
+        ("train_batch_size=64, train_micro_batch_size_per_gpu=4", True),  # no steps are gathered
+        ("train_batch_size=4 * gpus, train_micro_batch_size_per_gpu=4", False),
+        ("train_batch_size=128, train_micro_batch_size_per_gpu=4", True),
+        ("train_batch_size=72, train_micro_batch_size_per_gpu=4", False),
+        ("train_batch_size=64, gradient_accumulation_steps=2", True),
+        ("train_batch_size=40, gradient_accumulation_steps=2", False),
+        ("train_batch_size=64", True),
+        ("train_batch_size=8", False),
+        ("train_micro_batch_size_per_gpu=4, gradient_accumulation_steps=2", True),
+        (SIZES.format("'auto'", 4, 2), True),
+        (SIZES.format("batch", 4, 2), True),
+        ("train_batch_size=8, **more", True),
+    ],
+)
+def test_the_batch_sizes_of_deepspeed_fit_the_processes(sizes: str, fits: bool) -> None:
+    text = ENGINE.format(sizes=sizes, more="")
+    assert ("TW520" in codes(text, JOB)) != fits
+    assert "TW520" not in codes(ENGINE.format(sizes=sizes, more=", mpu=mpu"), JOB), (
+        "the processes divide the model, too"
+    )
+    assert "TW520" not in codes(text, None), "nobody knows how many processes"
