@@ -10,11 +10,11 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.devices import APART
 from trainwright.preflight.events import Event
+from trainwright.preflight.horovod import NO_BROADCAST
 from trainwright.preflight.known import DDP
 from trainwright.preflight.loaders import TWICE_SHARED
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
-from trainwright.preflight.tensorflow import NO_BROADCAST
 from trainwright.preflight.values import Value, within
 from trainwright.preflight.wrapping import ORDER
 

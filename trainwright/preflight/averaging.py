@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.counting import counters, holds_for
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.reader import Module
@@ -80,12 +81,23 @@ def _inverted(code: ScriptFacts) -> Iterator[Finding]:
             continue
         chosen = conditions(event.module, event.node, event.loops[-1])[:1]
         where = {_fact(event.module, *each) for each in chosen}
-        if where and any(where <= _facts(event, step) for step in steps if step.order > event.order):
-            what = (
-                f"`{ast.unparse(event.node)}` and the step of the optimizer are both for `{ast.unparse(chosen[0][0])}`"
-            )
-            yield at(INVERTED, (event.module, event.node), what)
+        later = [step for step in steps if step.order > event.order]
+        same = bool(where) and any(where <= _facts(event, step) for step in later)
+        if same or any(_in_its_batch(event, chosen, step) for step in later):
+            what = f"`{ast.unparse(event.node)}` is taken for `{ast.unparse(chosen[0][0])}`, also before the step"
+            yield at(INVERTED, (event.module, event.node), f"{what} of the optimizer")
             return
+
+
+def _in_its_batch(event: Event, chosen: list[tuple[ast.expr, bool]], step: Event) -> bool:
+    """Return whether a no_sync is taken for every batch that a step comes after: both count the batches."""
+    tests = [(guard.node, guard.side) for guard in step.guards if guard.node in step.module.parents]
+    if len(tests) != 1 or len(chosen) != 1 or step.loops != event.loops or step.stack != event.stack:
+        return False
+    names = counters(event.loops[-1])
+    before = holds_for(event.module, *chosen[0], names)
+    steps = holds_for(step.module, *tests[0], names)
+    return before is not None and steps is not None and steps <= before
 
 
 def _facts(event: Event, step: Event) -> set[tuple[str, bool]]:

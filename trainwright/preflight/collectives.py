@@ -65,7 +65,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             guard = event.under("dp")  # of one process in each group, and all processes meet
         if (
             guard is None
-            or (event.detached and not called_by_library(event))
+            or (event.detached and not called_by_library(code, event))
             or event.under("error")
             or "group" in event.keywords
         ):
@@ -78,12 +78,18 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
 
 
-def called_by_library(event: Event) -> bool:
-    """Return whether a call is in a method that a library makes in every process: ``on_epoch_end`` of a callback."""
+def called_by_library(code: ScriptFacts, event: Event, depth: int = 2) -> bool:
+    """Return whether a call is in a method that a library calls in every process: ``on_epoch_end`` of a callback.
+
+    Or in one that such a method calls.
+    """
     outer = event.stack[0] if event.stack else None
     around = outer.module.parents.get(outer.node) if outer is not None else None
-    if outer is None or not isinstance(around, ast.ClassDef) or not re.match("on_|training_|validation_", outer.name):
+    if outer is None or not isinstance(around, ast.ClassDef):
         return False
+    if not re.match("on_|training_|validation_", outer.name):
+        callers = [e for e in code.ran(outer.name) if e.stack and e.stack[0].node in around.body and e.by_rank is None]
+        return depth > 0 and any(called_by_library(code, each, depth - 1) for each in callers)
     bases = [qualified(outer.module, base) for base in around.bases]
     return any(base.startswith(_LIBRARIES) and base.endswith(("Callback", "LightningModule")) for base in bases)
 
@@ -128,6 +134,8 @@ def collective(event: Event) -> str:
         return "state_dict of a model that SMP partitions"
     if event.last in ("save_checkpoint", "save_16bit_model") and "deepspeed" in receiver:
         return f"DeepSpeed's {event.last}"
+    if event.last == "consolidate_state_dict" and ".ZeroRedundancyOptimizer" in event.name:
+        return "consolidate_state_dict of a ZeroRedundancyOptimizer"
     if event.last in _OF_SHARDS and event.name.startswith("torch.distributed"):
         return event.last
     if event.last in ("save", "load") and event.name.startswith("lightning") and ".Fabric." in event.name:

@@ -235,7 +235,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         if asks and none and (code.horovod or (code.torch_xla and not code.managed)):
             instead = "hvd.size(), hvd.rank()" if code.horovod else "xm.xrt_world_size(), xm.get_ordinal()"
             what = f"DistributedSampler asks torch.distributed, which has no group here: pass {instead}"
-        elif not what and (count is None or _whole(count, code.launch.processes)) and _tensor_parallel(code):
+        elif not what and (count is None or of_all_processes(count, code.launch.processes)) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
         whole = count is not None and count.single() == 1  # one share: all of the data, as for an evaluation
         fixed = rank is not None and isinstance(rank.single(), int) and not rank.tags and not whole
@@ -266,7 +266,7 @@ def divided_model(code: ScriptFacts) -> bool:
     return any(isinstance(degree, int) and degree > 1 for degree in degrees)
 
 
-def _whole(count: Value, processes: int | None) -> bool:
+def of_all_processes(count: Value, processes: int | None) -> bool:
     """Return whether a number is that of all processes, not of groups of them."""
     number = count.single()
     return "world" in count.tags and "part" not in count.tags and (number is ... or number == processes)

@@ -116,7 +116,7 @@ def _noise(code: ScriptFacts) -> Iterator[Finding]:
         return
     for event in code.events:
         func = ast.unparse(event.node.func)
-        ours = called_by_library(event) and re.fullmatch(r"self(\.[A-Za-z0-9_]+)?", func)
+        ours = called_by_library(code, event) and re.fullmatch(r"self(\.[A-Za-z0-9_]+)?", func)
         if ours and _in_memory(event.args[:1]) and ("out" in event.result.tags or func == "self"):
             yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
             return
@@ -135,13 +135,9 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         what = f"`{_text(hidden)}`, after `{ast.unparse(seen)[:60]}` in line {seen.lineno}"
         yield at(ONE_VISIBLE, (hidden.module, hidden.node), what)
         return
-    chooses = ("set_device", "set_device_index", "device_index", "init_device_mesh")
-    if not any(code.ran(*chooses)) and not code.says("^CUDA_VISIBLE_DEVICES$"):
-        for event, value in chosen:
-            if event.last in _WRAPS and value.made == {"torch.cuda.current_device"} and not event.detached:
-                what = f"`{_text(event)}`: the current device is GPU 0 in every process without set_device(local_rank)"
-                yield at(NO_DEVICE, (event.module, event.node), what)
-                return
+    if (current := _current(code, chosen)) is not None:
+        yield current
+        return
     selected = bool(wrong) or any(v.tags & OWN or _unclear(v) for _, v in chosen)
     selected = selected or any(e.last in ("init_device_mesh", "fully_shard") for e in code.events)
     selected = selected or code.imports(*_OTHERS) is not None or code.says("^CUDA_VISIBLE_DEVICES$")
@@ -185,7 +181,7 @@ def _used(code: ScriptFacts, event: Event) -> bool:
 def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
     """Report a constant GPU for the model or batches of a library that gives each process its own."""
     for event in code.ran("to", "cuda"):
-        if event.guards or event.receiver is None or (event.detached and not called_by_library(event)):
+        if event.guards or event.receiver is None or (event.detached and not called_by_library(code, event)):
             continue
         if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
             what = f"`{_text(event)}`: the same GPU in every process of a host"
@@ -268,6 +264,36 @@ def _fixed(value: Value) -> bool:
         if isinstance(each, int) and not isinstance(each, bool) and "flag" not in value.tags:
             return True
     return False
+
+
+def _current(code: ScriptFacts, chosen: list[tuple[Event, Value]]) -> Finding | None:
+    """Return what takes the current device, which is GPU 0 in every process if nothing selects another."""
+    chooses = ("set_device", "set_device_index", "device_index", "init_device_mesh")
+    if any(code.ran(*chooses)) or code.says("^CUDA_VISIBLE_DEVICES$"):
+        return None
+    for event, value in chosen:
+        if event.last in _WRAPS and value.made == {"torch.cuda.current_device"} and not event.detached:
+            what = f"`{_text(event)}`: the current device is GPU 0 in every process without set_device(local_rank)"
+            return at(NO_DEVICE, (event.module, event.node), what)
+    if (sent := _sent_objects(code)) is not None:
+        what = f"`{_text(sent)}` sends what it pickles through the current device, GPU 0 in every process"
+        return at(NO_DEVICE, (sent.module, sent.node), what)
+    return None
+
+
+_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
+
+
+def _sent_objects(code: ScriptFacts) -> Event | None:
+    """Return a collective of objects in the default group, if that is NCCL's and has no device of its own."""
+    groups = code.ran("init_process_group", live=True)
+    backends = [event.arg("backend", 0) for event in groups]
+    nccl = any(each is not None and each.single() == "nccl" for each in backends)
+    if len(groups) != 1 or not nccl or groups[0].opened or "device_id" in groups[0].keywords:
+        return None
+    sends = [e for e in code.ran(*_OBJECTS, live=True) if e.name.startswith("torch.distributed.") and not e.opened]
+    sends = [e for e in sends if not any("cuda.device" in name for name in e.contexts)]
+    return next((e for e in sends if not e.keywords.keys() & {"group", "device"}), None)
 
 
 def _text(event: Event) -> str:

@@ -36,7 +36,8 @@ ARGUMENTS = Rule(
     code="TW157",
     severity="error",
     title="training arguments that contradict each other or the job's instance",
-    source="transformers, training_args.py: each raises ValueError",
+    source="transformers, training_args.py: each raises ValueError; of num_generations, TRL, grpo_config.py; "
+    "huggingface/open-r1 #249",
     remedy="Change one of the two, as the message says.",
 )
 DEVICE_MAP = Rule(
@@ -176,7 +177,7 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
 def _has_share(loader: Event) -> bool:
     """Return whether a loader gives each process its own part of the data, by a sampler or a part of the dataset."""
     sampler = loader.arg("sampler", 3) or loader.arg("batch_sampler", 4)
-    part = any("sharded" in value.tags for value in _given(loader))
+    part = any("sharded" in value.tags or value.part_of("split_dataset_by_node") for value in _given(loader))
     return part or (sampler is not None and sampler.part_of("DistributedSampler"))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.lightning_ranks import OWN_RATE
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -57,6 +58,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _whole_batch(code)
     yield from _too_short(code)
     yield from _too_late(code)
+    yield from _own_plateau(code)
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
@@ -118,6 +120,19 @@ def _too_late(code: ScriptFacts) -> Iterator[Finding]:
             if _multiplied(node, rate) and not any(_reads(each, inside, node, rate) for each in code.modules):
                 yield at(TOO_LATE, (module, node), f"`{ast.unparse(node)[:60]}` comes behind line {event.line}")
                 return
+
+
+def _own_plateau(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a ReduceLROnPlateau that each process steps by the metric of its own share of the data."""
+    if not code.several or code.managed or code.incomplete:
+        return
+    for event in code.ran("step", live=True):
+        plateau = event.name == "torch.optim.lr_scheduler.ReduceLROnPlateau.step"
+        metric = event.arg("metrics", 0)
+        if plateau and metric is not None and {"own", "measured"} <= metric.tags and event.by_rank is None:
+            what = f"`{ast.unparse(event.node)[:50]}`: no collective has joined the value with those of the others"
+            yield at(OWN_RATE, (event.module, event.node), what)
+            return
 
 
 def _function(module: Module, node: ast.AST) -> ast.AST:

@@ -26,10 +26,18 @@ OWN_RATE = Rule(
     severity="warning",
     title="each process lowers its learning rate by a value of its own share of the data",
     source="Lightning's documentation, distributed training, synchronize validation and test logging: without "
-    "sync_dist=True a logged value is that of the process",
-    remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics',
+    "sync_dist=True a logged value is that of the process; horovod/horovod #1095",
+    remedy='self.log("val_loss", loss, sync_dist=True), or a metric of torchmetrics; in a loop of your own, '
+    "dist.all_reduce before scheduler.step.",
 )
-RULES = (NO_SAMPLER, OWN_RATE)
+OF_FIRST = Rule(
+    code="TW522",
+    severity="error",
+    title="a callback watches a metric that only the first process logs",
+    source="Lightning's documentation of LightningModule.log, rank_zero_only: callbacks cannot monitor such a metric",
+    remedy="Compute it in every process (self.all_gather, or torchmetrics), and log it without rank_zero_only.",
+)
+RULES = (NO_SAMPLER, OWN_RATE, OF_FIRST)
 _PACKAGES = ("lightning", "pytorch_lightning")
 _SPLITS = [name for name in SPLITS if name != "batch_sampler"]
 # What Lightning would have to replace: they draw from all of the data.
@@ -43,6 +51,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _all_of_the_data(code)
     if any(_several(code, e) for e in code.ran("Trainer", live=True) if e.name.startswith(_PACKAGES)):
         yield from _own_rates(code)
+        yield from _of_first(code)
 
 
 def _all_of_the_data(code: ScriptFacts) -> Iterator[Finding]:
@@ -132,6 +141,20 @@ def _own_rates(code: ScriptFacts) -> Iterator[Finding]:
             if logs and not any(map(_synced, logs)):
                 what = f"line {logs[0].line}, `{ast.unparse(logs[0].node)[:50]}`, is without sync_dist=True"
                 yield at(OWN_RATE, (plateau.module, plateau.node), f"monitor={monitor.single()!r}: {what}")
+                return
+
+
+def _of_first(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a callback for a metric that one process alone logs: the others have none, and stop or wait."""
+    for log in code.ran("log"):
+        alone, name = log.arg("rank_zero_only"), log.arg("name", 0)
+        if alone is None or alone.single() is not True or name is None or _logged(log, str(name.single())) is None:
+            continue
+        for callback in code.ran("EarlyStopping", "ModelCheckpoint", live=True):
+            monitor = callback.arg("monitor", 0 if callback.last == "EarlyStopping" else 2)
+            if callback.name.startswith(_PACKAGES) and monitor is not None and monitor.single() == name.single():
+                what = f"`{ast.unparse(callback.node)[:50]}` watches it in every process, in line {callback.line}"
+                yield at(OF_FIRST, (log.module, log.node), f"{name.single()!r} is logged with rank_zero_only: {what}")
                 return
 
 

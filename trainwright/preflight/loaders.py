@@ -7,7 +7,14 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.data import SAME_ORDER, SAMPLER_DOCS, SHUFFLED_TWICE, WRONG_SHARE, divided_model
+from trainwright.preflight.data import (
+    SAME_ORDER,
+    SAMPLER_DOCS,
+    SHUFFLED_TWICE,
+    WRONG_SHARE,
+    divided_model,
+    of_all_processes,
+)
 from trainwright.preflight.events import Event
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -85,6 +92,7 @@ def _set(value: Value | None) -> bool:
 
 def _samplers(code: ScriptFacts) -> Iterator[Finding]:
     """Report samplers whose order is not the same in all processes, or whose share is that of a host."""
+    layers = [e for e in code.ran("parallelize_module", live=True) if e.name.startswith("torch.distributed.tensor")]
     for event in code.ran("DistributedSampler", live=True):
         seed, count, rank = event.arg("seed", 4), event.arg("num_replicas", 1), event.arg("rank", 2)
         what = ""
@@ -96,6 +104,11 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
             what = "the rank of the host: the same share for all processes of a host"
         if what:
             yield _at(WRONG_SHARE, event, what)
+            return
+        if layers and (count is None or of_all_processes(count, code.launch.processes)):
+            what = f"`{ast.unparse(event.node)[:60]}`: the processes that share a layer need the same samples"
+            remedy = 'DistributedSampler(dataset, mesh["dp"].size(), mesh["dp"].get_local_rank())'
+            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
             return
     yield from _same_draws(code)
     yield from _divided_channel(code)

@@ -35,6 +35,7 @@ from trainwright.preflight import (
     environment,
     fsdp,
     groups,
+    horovod,
     hotloop,
     huggingface,
     joining,
@@ -79,11 +80,11 @@ from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
-    *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
+    *(horovod, tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
-    *(smp_limits, lightning_ranks),
+    *(smp_limits, lightning_ranks, sharded),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -45,6 +45,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             break
     else:
         yield from _by_part(code)
+        yield from _regularization(code)
         inside = [e for e in code.ran("reduce_mean") if e.stack]
         around = [(e, e.module.parents.get(e.node, e.node)) for e in inside]
         texts = [(e, f"{e.stack[-1].name} {ast.unparse(n)}".lower()) for e, n in around]
@@ -76,6 +77,20 @@ def _by_part(code: ScriptFacts) -> Iterator[Finding]:
         if size is not None and "world" not in size.tags and given and ast.unparse(given[0]) in factors:
             what = f"`{_text(event)[-50:]}`: divided by the batch of one replica, and summed over the replicas"
             yield _at(REPLICA_LOSS, event, what)
+            return
+
+
+def _regularization(code: ScriptFacts) -> Iterator[Finding]:
+    """Report losses of the model's layers that each replica adds as they are, in a step that strategy.run takes."""
+    if code.mentions("scale_regularization_loss") or not code.ran("apply_gradients"):
+        return
+    for event in code.ran("add_n", "sum", "reduce_sum"):
+        text = ast.unparse(event.node.args[0]) if event.node.args else ""
+        around = event.module.parents.get(event.node)
+        part = isinstance(around, ast.BinOp) and isinstance(around.op, ast.Div | ast.Mult)
+        if text.endswith(".losses") and not part and event.stack and not _divided(code):
+            what = "every replica adds all of it, and their gradients are summed; see tf.nn.scale_regularization_loss"
+            yield _at(REPLICA_LOSS, event, f"`{_text(event)}`: {what}", "warning")
             return
 
 

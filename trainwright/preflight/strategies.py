@@ -10,9 +10,10 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight import replica_loss
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
+from trainwright.preflight.horovod import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, meant
-from trainwright.preflight.tensorflow import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED, OUT_OF_SCOPE
+from trainwright.preflight.tensorflow import OUT_OF_SCOPE
 from trainwright.preflight.values import Value
 
 GUIDE = "TensorFlow's guide, Custom training with tf.distribute.Strategy"
@@ -242,6 +243,21 @@ def _epoch(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(WHOLE_EPOCH, event, f"steps_per_epoch={ast.unparse(node or event.node)[:40]}")
 
 
+_SHARES = re.compile(r"shard|input_pipeline|task_(id|index)|worker|host|rank")
+
+
+def _made_by_function(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a function that makes the same data on every worker: nothing divides them after it."""
+    for event in code.ran(_DISTRIBUTED[1], _DISTRIBUTED[3], live=True):
+        made = event.arg("dataset_fn", 0)
+        text = ast.unparse(made.code.node) if made is not None and made.code is not None else ""
+        same = ".shuffle(" not in text or "seed" in text
+        if text and "." in text and same and not _SHARES.search(text) and "Dataset" in text:
+            what = "its function takes no share by ctx.input_pipeline_id, so all workers get the same batches"
+            yield _at(NOT_SHARDED, event, f"`{_text(event)}`: {what}", "warning")
+            return
+
+
 def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     one_host = strategy.last == "MirroredStrategy"
     if one_host and code.several_per_host and (code.horovod or code.launcher in ("mpi", "smddp")):
@@ -252,6 +268,8 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         yield _at(
             NOT_SHARDED, strategy, "AutoShardPolicy.OFF, and nothing else divides the data among the workers", "warning"
         )
+    if not one_host and code.several_hosts:
+        yield from _made_by_function(code)
     devices = strategy.arg("devices", 0)
     named = devices.items or () if devices is not None else ()
     gpus = code.launch.gpus or 0

@@ -59,8 +59,16 @@ UNPADDED = Rule(
     "default_data_collator, which makes tensors of the rows as they are",
     remedy="data_collator=DataCollatorWithPadding(tokenizer), or processing_class=tokenizer.",
 )
-RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION, UNPADDED)
-_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+REENTRANT = Rule(
+    code="TW523",
+    severity="error",
+    title="reentrant checkpointing under DistributedDataParallel, which looks for unused parameters",
+    source='PyTorch, reducer.cpp: "Expected to mark a variable ready only once … multiple reentrant backward passes"; '
+    "huggingface/peft #313, huggingface/accelerate #2017",
+    remedy='gradient_checkpointing_kwargs={"use_reentrant": False}, or ddp_find_unused_parameters=False.',
+)
+RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION, UNPADDED, REENTRANT)
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "GRPOConfig")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
 
@@ -108,6 +116,13 @@ def _arguments(code: ScriptFacts, event: Event) -> Iterator[Finding]:
             ARGUMENTS, event, f"load_best_model_at_end with save_steps={save}, not a multiple of eval_steps={evaluate}"
         )
     yield from _deepspeed(code, event)
+    yield from _generations(code, event)
+    options = event.keywords.get("gradient_checkpointing_kwargs")
+    reentrant = (options.attrs or {}).get("use_reentrant") if options is not None else None
+    unused = _known(code, event, "ddp_find_unused_parameters") is True and code.several
+    checkpoints = _known(code, event, "gradient_checkpointing") is True and not code.mentions_like("static_graph")
+    if unused and checkpoints and reentrant is not None and reentrant.single() is True:
+        yield _at(REENTRANT, event, "use_reentrant=True with ddp_find_unused_parameters=True")
     if code.launch.gpus and (_known(code, event, "use_cpu") is True or _known(code, event, "no_cuda") is True):
         name = "use_cpu" if _known(code, event, "use_cpu") is True else "no_cuda"
         yield _at(ON_CPU, event, f"{name}=True")
@@ -130,6 +145,23 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
         if type(number) in (int, float) and type(here) in (int, float) and number != here:
             yield _at(ARGUMENTS, event, f"{name}={here}, but DeepSpeed's configuration has {key}={number}")
             return
+
+
+def _generations(code: ScriptFacts, event: Event) -> Iterator[Finding]:
+    """Report completions per prompt that do not divide a batch: GRPO keeps those of a prompt together."""
+    names = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
+    number, size, every, steps = (_known(code, event, name) for name in names)
+    processes = code.launch.processes
+    every = 1 if "gradient_accumulation_steps" not in event.keywords else every
+    steps = every if "steps_per_generation" not in event.keywords else steps
+    own = "generation_batch_size" in event.keywords or code.imports("unsloth") is not None  # it changes the batch
+    if own or event.opened or not processes:
+        return
+    if not isinstance(number, int) or not isinstance(size, int) or not isinstance(steps, int):
+        return
+    if number > 0 and (size * processes * steps) % number:
+        what = f"num_generations={number} does not divide {size} completions * {processes} processes * {steps} steps"
+        yield _at(ARGUMENTS, event, what)
 
 
 # What a Trainer's evaluation adds itself: transformers, trainer.py, evaluate.

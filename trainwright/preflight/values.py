@@ -275,6 +275,8 @@ def join(first: Value, second: Value) -> Value:
     if "endless" in first.tags ^ second.tags:
         tags |= {"sometimes"}  # the condition may be whether it is for training
     items = first.items if second.items is None else second.items
+    if items is not None and (first.items is None or second.items is None):
+        items = tuple(each if each.constants is None else join(each, Value()) for each in items)
     if first.items is not None and second.items is not None:
         same = len(first.items) == len(second.items)
         items = tuple(map(join, first.items, second.items)) if same else (*first.items, *second.items)

@@ -50,7 +50,7 @@ HOSTS: list[Case] = [
     ("TW188", 2, MIRRORED + BUILT + FIT, TWO),
     ("TW188", 3, HEAD + "model = tf.keras.Sequential([])\nmodel.fit(data)\n", TWO),
     ("TW188", True, MIRRORED + BUILT + FIT, MPI),
-    ("TW188", False, MIRRORED + BUILT + FIT, SERVERS),
+    ("TW188", True, MIRRORED + BUILT + FIT, SERVERS),
     ("TW188", False, MIRRORED + BUILT + FIT, TORCH),
     ("TW188", False, MIRRORED + BUILT + FIT, ONE),
     ("TW188", False, MULTI + BUILT + FIT, CONFIGURED),
