@@ -17,6 +17,14 @@ from trainwright.preflight.unalike import FROZEN
 from trainwright.preflight.values import WRAPPERS, Value, within
 
 DOCS = "PyTorch's documentation of DistributedDataParallel"
+NO_GRADIENT = Rule(
+    code="TW524",
+    severity="error",
+    title="a loss of gathered outputs alone: all_gather has no gradient, so nothing trains the model",
+    source="PyTorch's documentation of all_gather, which fills tensors of its own; mlfoundations/open_clip, loss.py, "
+    "puts the process's own back; OFA-Sys/Chinese-CLIP #54",
+    remedy="gathered[rank] = output behind all_gather, or torch.distributed.nn.functional.all_gather, which has one.",
+)
 BESIDE = Rule(
     code="TW474",
     severity="error",
@@ -31,7 +39,7 @@ DIVIDED = Rule(
     source=f"{DOCS}: gradients are averaged over the processes in backward",
     remedy="Leave the division out.",
 )
-RULES = (BESIDE, DIVIDED)
+RULES = (BESIDE, DIVIDED, NO_GRADIENT)
 _LAYERS = re.compile(
     r"torch\.nn\.(Linear|Conv\w+|Embedding|Sequential|LSTM|GRU|Transformer\w*)$|torchvision\.models\.|from_pretrained$"
 )
@@ -53,6 +61,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _beside(code, wraps)
     yield from _again(code)
     yield from _by_grad(code)
+    yield from _gathered(code)
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
@@ -61,6 +70,42 @@ def _at(rule: Rule, event: Event, message: str) -> Finding:
 
 def _taken(wrap: Event) -> Value | None:
     return wrap.args[0] if wrap.args else wrap.arg("module")
+
+
+def _gathered(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a function that replaces a model's outputs by those of all processes, which have no graph."""
+    loops = [event.loops for event in code.ran("backward", live=True)]
+    for event in code.ran("all_gather", live=True):
+        function = event.stack[-1].node if event.stack else None
+        own = event.arg("tensor", 1)
+        graph = own is not None and "out" in own.tags and not any(NO_GRAPH.search(name) for name in event.contexts)
+        if function is None or not graph or not event.node.args or event.loops not in loops:
+            continue
+        filled = ast.unparse(event.node.args[0])
+        names = {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(function)}
+        put_back = f"{filled}[" in ast.unparse(function) or any("rank" in name or name == "detach" for name in names)
+        returned = [n for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+        if (
+            event.name != "torch.distributed.all_gather"
+            or put_back
+            or not any(filled in ast.unparse(n) for n in returned)
+        ):
+            continue
+        calls = [e for e in code.ran(event.stack[-1].name) if e.order < event.order and e.loops == event.loops]
+        if any(_replaces(call) for call in calls):
+            yield _at(NO_GRADIENT, event, f"in {event.stack[-1].name}: the loss gets no output that has a graph")
+            return
+
+
+def _replaces(call: Event) -> bool:
+    """Return whether the result of a call takes the name of what it got: ``image = gather(image)``."""
+    node: ast.AST = call.node
+    while not isinstance(node, ast.stmt):
+        node = call.module.parents[node]
+    names = (
+        {ast.unparse(n) for target in node.targets for n in ast.walk(target)} if isinstance(node, ast.Assign) else set()
+    )
+    return bool(call.node.args) and ast.unparse(call.node.args[0]) in names
 
 
 def _other_rates(code: ScriptFacts) -> Iterator[Finding]:

@@ -47,6 +47,19 @@ if dist.get_rank() == 0:
     torch.save(optimizer.state_dict(), "/opt/ml/checkpoints/x.pt")
 """
 )
+PAIRS = (
+    DDP
+    + """
+def gathered(tensor):
+    all_of_it = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(all_of_it, tensor)
+    return torch.cat(all_of_it)
+for x in loader:
+    output = model(x)
+    output = gathered(output)
+    (output @ output.t()).sum().backward()
+"""
+)
 LAYERS = """
 import os, torch
 import torch.distributed as dist
@@ -179,6 +192,12 @@ CASES: list[Case] = [
     ("TW121", False, but(OBJECTS, NOT_SET, "", "{1: 2}", "{1: 2}, group=dist.new_group(backend='gloo')"), JOB),
     ("TW128", False, ZERO, JOB),
     ("TW128", True, but(ZERO, "optimizer.consol", "if dist.get_rank() == 0:\n    optimizer.consol"), JOB),
+    ("TW524", True, PAIRS, JOB),
+    ("TW524", False, but(PAIRS, "    return", "    all_of_it[dist.get_rank()] = tensor\n    return"), JOB),
+    ("TW524", False, but(PAIRS, "output = gathered(", "others = gathered(", "output @ output", "others @ output"), JOB),
+    ("TW524", False, but(PAIRS, "output = gathered(", "shown = gathered("), JOB),
+    ("TW524", False, but(PAIRS, "    output = gathered", "    with torch.no_grad():\n        output = gathered"), JOB),
+    ("TW524", False, but(PAIRS, "dist.all_gather(", "torch.distributed.nn.functional.all_gather("), JOB),
     ("TW175", False, LAYERS, JOB),
     ("TW175", True, but(LAYERS, ', num_replicas=mesh["dp"].size(), rank=mesh["dp"].get_local_rank()', ""), JOB),
     ("TW175", True, but(LAYERS, 'mesh["dp"].size()', "dist.get_world_size()"), JOB),
