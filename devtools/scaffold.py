@@ -85,8 +85,8 @@ def new_component(name: str, catalog: str | None, *, say: Callable[[str], None])
     _write(files)
     flag = f" --catalog {catalog}" if catalog else ""
     say(f"made {folder}: {', '.join(texts)}")
-    _fill("empty", flag, say)
-    say(f"then list it in an image line: ./invoke plan --with {name}{flag} names the file and the entry")
+    _fill("empty", f"plan pytorch:cpu --with {name}{flag}", say)
+    say("then list it in an image line: the same command names the file and the entry")
     _then("FRAMEWORK", "VERSION", flag, say)
     return list(files)
 
@@ -132,7 +132,7 @@ def new_line(like: str | None, version: str | None, catalog: str | None, *, say:
     _write({path: text + EVIDENCE})
     flag = f" --catalog {catalog}" if catalog else ""
     say(f"made {path}")
-    _fill("null, and the evidence", flag, say)
+    _fill("null, and the evidence", f"list{flag}", say)
     _then(line.framework, version, flag, say)
     return path
 
@@ -149,8 +149,8 @@ def _write(files: Mapping[Path, str]) -> None:
         write_atomically(path, text)
 
 
-def _fill(what: str, flag: str, say: Callable[[str], None]) -> None:
-    say(f"fill what is {what}: ./invoke list{flag} says what is still missing")
+def _fill(what: str, tells: str, say: Callable[[str], None]) -> None:
+    say(f"fill what is {what}: ./invoke {tells} says what is still missing")
 
 
 def _then(framework: str, version: str, flag: str, say: Callable[[str], None]) -> None:

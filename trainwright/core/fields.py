@@ -41,9 +41,19 @@ def url_trouble(text: str) -> str:
 T = TypeVar("T")
 
 
-def form(pattern: str) -> Meta:
-    """What a text must match, from ``^`` to ``$``, which Python takes for the end of a last line, too."""
-    return Meta(pattern=pattern.removesuffix("$") + r"\Z")
+FORMS: dict[str, str] = {}  # what a pattern asks for, in words
+
+
+def form(pattern: str, words: str = "") -> Meta:
+    """What a text must match, from ``^`` to ``$``, which Python takes for the end of a last line, too.
+
+    Args:
+        words: what that is, for people: a text that does not match must be this.
+    """
+    whole = pattern.removesuffix("$") + r"\Z"
+    if words:
+        FORMS[whole] = words
+    return Meta(pattern=whole)
 
 
 def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Sequence[T]], Sequence[T]]:
@@ -111,21 +121,34 @@ Prose = Checked[str, _prose]  # lines for people to read
 Statement = Checked[Annotated[str, Meta(min_length=1)], _prose]
 Url = Checked[str, _inert]
 SiteUrl = Checked[str, _url]  # may contain a password; never in Dockerfiles
-Name = Annotated[str, form(r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
-VersionText = Annotated[str, form(rf"^{VERSION}$")]
-AnyVersion = Annotated[str, form(r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
+Name = Annotated[
+    str, form(r"^[a-z0-9][a-z0-9_-]{0,63}$", "a name of lower-case letters, digits, - and _")
+]  # of a component, framework, provider
+VersionText = Annotated[str, form(rf"^{VERSION}$", "a version, such as 2.13.0")]
+AnyVersion = Annotated[
+    str, form(r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$", "a version, such as 2.13.0+cu126")
+]  # a wheel's too
 OptionalVersion = Annotated[str, form(r"^([0-9A-Za-z][0-9A-Za-z.+!_-]{0,127})?$")]
-Python = Annotated[str, form(r"^[0-9]\.[0-9]{1,2}$")]
-Cuda = Annotated[str, form(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
-Capability = Annotated[str, form(r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
-Os = Annotated[str, form(r"^[a-z]{1,32}-[0-9.]{1,16}$")]
-Day = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Python = Annotated[str, form(r"^[0-9]\.[0-9]{1,2}$", "a version of Python in two numbers, such as 3.11")]
+Cuda = Annotated[str, form(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$", "cpu, or a version of CUDA in two numbers, such as 12.4")]
+Capability = Annotated[str, form(r"^[0-9]{1,2}\.[0-9]$", "a compute capability, such as 8.0")]  # of a GPU
+Os = Annotated[str, form(r"^[a-z]{1,32}-[0-9.]{1,16}$", "a distribution and its version, such as debian-12")]
+Day = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", "a day, such as 2026-11-29")]
 Stamp = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 PackageName = Annotated[str, form(rf"^{PACKAGE}$")]
-Pin = Annotated[str, form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
-Constraint = Annotated[str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
-Requirement = Annotated[str, form(rf"^{PACKAGE}({_BOUND}(,{_BOUND}){{0,8}})?$")]
-Platform = Annotated[str, form(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
+Pin = Annotated[
+    str,
+    form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$", "a package and one version of it, such as torch==2.13.0"),
+]
+Constraint = Annotated[
+    str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$", "a package and its bounds, such as numpy>=1.26,<3")
+]
+Requirement = Annotated[
+    str, form(rf"^{PACKAGE}({_BOUND}(,{_BOUND}){{0,8}})?$", "a package, with bounds or without, such as numpy<3")
+]
+Platform = Annotated[
+    str, form(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$", "a platform of wheels, such as x86_64-manylinux_2_28")
+]
 FileName = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
 PythonFile = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
 FilledFileName = Annotated[str, form(r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
@@ -136,5 +159,5 @@ Folder = Annotated[str, form(r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
 Reference = Annotated[str, form(r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
 # A registry, or the beginning of the names of its repositories.
 HostPort = Annotated[str, form(r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")]
-Sha256 = Annotated[str, form(r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, form(r"^sha256:[0-9a-f]{64}$")]
+Sha256 = Annotated[str, form(r"^[0-9a-f]{64}$", "a sha256: 64 digits from 0 to f")]
+Digest = Annotated[str, form(r"^sha256:[0-9a-f]{64}$", "a digest: sha256: and 64 digits from 0 to f")]

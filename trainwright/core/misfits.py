@@ -12,6 +12,7 @@ from msgspec import inspect
 
 from trainwright.core.checked import Misfit, check
 from trainwright.core.errors import did_you_mean
+from trainwright.core.fields import FORMS
 
 # What a value must be, and the types that are it.
 _KINDS: dict[type, tuple[str, tuple[type, ...]]] = {
@@ -130,8 +131,9 @@ def _beyond(kind: Any, data: Any) -> Iterator[str]:
     for name, (what, holds) in _LIMITS.items():
         limit = getattr(kind, name, None)
         if limit is not None and not holds(data, limit):
+            told = FORMS.get(limit) if name == "pattern" else None
             limit = limit.replace(r"\Z", "$") if name == "pattern" else limit
-            yield "is empty" if name == "min_length" and not data else _must(what.format(limit), data)
+            yield "is empty" if name == "min_length" and not data else _must(told or what.format(limit), data)
 
 
 def _must(what: str, data: Any) -> str:

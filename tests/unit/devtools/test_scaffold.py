@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +16,11 @@ import yaml
 
 from devtools.scaffold import new_component, new_line
 from tests.support.catalogs import write_hello
+from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import Conflict, RequestError
-from trainwright.core.paths import images_dir
+from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -68,6 +72,40 @@ def test_a_begun_component_is_refused_until_every_part_is_filled(own: Path, said
     assert str(tests) in refusal()
     tests.write_text(tests.read_text() + "\n\ndef test_it(host):\n    assert host\n")
     assert "tiny-attn" in load_catalog().components
+
+
+def named_command(said: list[str]) -> subprocess.CompletedProcess[str]:
+    """What the command answers that a scaffold names for what is still missing."""
+    (command,) = [m[1] for line in said if (m := re.search(r"\./invoke (.+) says what is still missing", line))]
+    return call(*shlex.split(command))
+
+
+def test_the_command_that_a_begun_component_names_says_what_is_missing(own: Path, said: list[str]) -> None:
+    new_component("tiny-attn", str(own), say=said.append)
+    answer = named_command(said)
+    assert answer.returncode == 2
+    assert all(field in answer.stderr for field in ("tiny-attn/component.yaml", "summary", "order", "probe"))
+
+
+def test_of_a_component_that_is_to_be_shipped_too(
+    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the shipped folder, unlike of the user's own, only what is asked for is read."""
+    for folder in (images_dir(), templates_dir()):
+        shutil.copytree(folder, tmp_path / folder.name)
+    for module in ("trainwright.core.paths", "devtools.scaffold"):
+        monkeypatch.setattr(f"{module}.data_root", lambda: tmp_path)
+    new_component("tiny-attn", None, say=said.append)
+    answer = named_command(said)
+    assert answer.returncode == 2
+    assert all(field in answer.stderr for field in ("tiny-attn/component.yaml", "summary", "order", "probe"))
+
+
+def test_the_command_that_a_begun_line_names_says_what_is_missing(own: Path, said: list[str]) -> None:
+    new_line(str(images_dir() / "pytorch" / "cpu"), "9.9.9", str(own), say=said.append)
+    answer = named_command(said)
+    assert answer.returncode == 2
+    assert all(field in answer.stderr for field in ("9.9.9-cpu/line.yaml", "status", "evidence"))
 
 
 def test_the_template_of_a_begun_component_installs_its_wheels(own: Path, said: list[str]) -> None:
