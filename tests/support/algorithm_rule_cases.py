@@ -50,6 +50,19 @@ def told(name: str, value: str) -> dict[str, Any]:
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
+FOREST = "174872318107.dkr.ecr.us-west-2.amazonaws.com/randomcutforest:1"
+LDA = "266724342769.dkr.ecr.us-west-2.amazonaws.com/lda:1"
+IMAGES = "811284229777.dkr.ecr.us-east-1.amazonaws.com/image-classification:1"
+SHARED = {"s3_data": "s3://bucket/train", "distribution": "ShardedByS3Key"}
+CSV = "s3://bucket/train/train.csv"
+
+
+def over_efa(**variables: str) -> dict[str, Any]:
+    """A job on two hosts with EFA and variables."""
+    both = {"torch_distributed": {"enabled": True}}
+    return {"instance_type": P4, "instance_count": 2, "distribution": both, "environment": variables}
+
+
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW332", "tuner.metric", by("validation:rmse", "Minimize", inputs=TRAIN), None, 2),
     ("TW333", "tuner.goal", by("validation:auc", "Minimize", inputs=BOTH), None, 2),
@@ -65,6 +78,16 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW336", "environment.NCCL_SOCKET_IFNAME", told("NCCL_SOCKET_IFNAME", "efa0"), image(), 2),
     ("TW337", f"environment.{ALLOCATOR}", told(ALLOCATOR, "max_split_size_mb=128"), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
+    ("TW336", "environment.SM_MODEL_DIR", told("SM_MODEL_DIR", "/opt/ml/checkpoints/best"), image(), 2),
+    ("TW336", "environment.SM_HP_LR", {**told("SM_HP_LR", "1"), "hyperparameters": {"lr": 2}}, image(), 2),
+    ("TW338", "inputs.train", algorithm(FOREST, inputs=TRAIN), None, 2),
+    ("TW338", "inputs.test", algorithm(FOREST, inputs={"train": SHARED, "test": SHARED}), None, 2),
+    ("TW338", "instance_type", algorithm(LDA, instance_type="ml.g4dn.2xlarge"), None, 2),
+    ("TW338", "instance_count", algorithm(LDA, instance_type="ml.c5.4xlarge", instance_count=2), None, 2),
+    ("TW338", "instance_type", algorithm(IMAGES, instance_type="ml.c5.4xlarge"), None, 2),
+    ("TW338", "inputs.train", algorithm(XGBOOST, inputs={"train": CSV}), None, 2),
+    ("TW340", "environment.NCCL_NET", over_efa(NCCL_NET="Socket"), image(), 2),
+    ("TW340", "environment.NCCL_NET_PLUGIN", over_efa(NCCL_NET_PLUGIN="none"), image(), 2),
 ]
 NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW332", by("validation:rmse", "Minimize", inputs=BOTH), None, 2),
@@ -73,6 +96,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW333", by("validation:binary_f_beta", "Minimize", inputs=BOTH), None, 2),
     ("TW333", by("validation:accuracy_loss", "Minimize", inputs=BOTH), None, 2),
     ("TW334", waiting(LINEAR, 3600), None, 2),
+    ("TW269", waiting(LINEAR, 3600), None, 2),
     ("TW334", waiting(XGBOOST, 36000), None, 2),
     ("TW314", logged(r"loss \(val\): ([0-9.]+)"), image(), 2),
     ("TW314", logged(r"\bloss=([0-9.]+)"), image(), 2),
@@ -92,4 +116,20 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW337", told(ALLOCATOR, "max_split_size_mb:128,expandable_segments:True"), image(), 2),
     ("TW337", told(ALLOCATOR, "roundup_power2_divisions:[256:1,512:2,>:8]"), image(), 2),
     ("TW295", TRACED, image(), 2),
+    ("TW336", told("SM_CHANNEL_EXTRA", "/opt/data"), image(), 2),
+    ("TW336", told("SM_CUSTOM", "1"), image(), 2),
+    (
+        "TW338",
+        algorithm(FOREST, inputs={"train": SHARED, "test": "s3://bucket/test"}, instance_type="ml.m5.xlarge"),
+        None,
+        2,
+    ),
+    ("TW338", algorithm(LDA, instance_type="ml.c5.4xlarge"), None, 2),
+    ("TW338", algorithm(IMAGES, instance_type="ml.p3.2xlarge", instance_count=2), None, 2),
+    ("TW338", algorithm(XGBOOST, inputs={"train": {"s3_data": CSV, "content_type": "text/csv"}}), None, 2),
+    ("TW338", algorithm(XGBOOST, inputs={"train": "s3://bucket/train/train.libsvm"}), None, 2),
+    ("TW338", algorithm("team/lda:1", instance_type="ml.g4dn.2xlarge"), None, 2),
+    ("TW340", over_efa(NCCL_NET="AWS Libfabric"), image(), 2),
+    ("TW340", {**over_efa(NCCL_NET="Socket"), "instance_count": 1}, image(), 2),
+    ("TW340", {**over_efa(NCCL_NET="Socket"), "instance_type": "ml.p3.16xlarge"}, image(), 2),
 ]

@@ -19,6 +19,13 @@ def of_group(name: str, place: str) -> dict[str, Any]:
     return grouped({}) | {"inputs": sharded(place, instance_groups=[name])["inputs"]}
 
 
+def listed(mode: str) -> dict[str, Any]:
+    """A job with a manifest, in an input mode."""
+    given = {"s3_data": "s3://bucket/train.manifest", "s3_data_type": "ManifestFile", "input_mode": mode}
+    return {"inputs": {"train": given}}
+
+
+KEYS = "arn:aws:kms:us-west-2:123456789012"
 FILE = "s3://bucket/shards/train.tar"
 DEBUGGED = {"remote_debug": True}
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
@@ -28,9 +35,16 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW331", "inputs.train", sharded("s3://bucket/train.tfrecord", hosts=2), image(), 2),
     ("TW331", "inputs.train", of_group("gpu", FILE), image(), 2),
     ("TW295", "remote_debug", {**DEBUGGED, **ISOLATED}, image(), 2),
+    ("TW339", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
+    ("TW339", "volume_kms_key", {"volume_kms_key": f"{KEYS}:alias/volumes"}, image(), 2),
+    ("TW287", "inputs.train", listed("FastFile"), image(), 2),
 ]
 NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW330", {"instance_type": P3, "volume_gb": 4000}, image(), 2),
+    ("TW339", {"volume_kms_key": f"{KEYS}:key/mrk-0f1e2d3c4b5a6978"}, image(), 2),
+    ("TW339", {"output_kms_key": "alias/models"}, image(), 2),
+    ("TW287", listed("File"), image(), 2),
+    ("TW287", listed("Pipe"), image(), 2),
     ("TW330", {"instance_type": P4}, image(), 2),
     ("TW331", sharded("s3://bucket/shards/"), image(), 2),
     ("TW331", sharded(f"{FILE}/"), image(), 2),

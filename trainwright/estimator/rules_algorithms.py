@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.subject import Subject
 from trainwright.estimator.tuning import LONGEST_NAME
 
@@ -40,7 +40,21 @@ LONG_NAME = Rule(
     source="botocore's model of the SageMaker API, HyperParameterTuningJobName; sagemaker 2.257.7, name_from_base",
     remedy="Use a shorter name: the time follows it.",
 )
-RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME)
+UNSUPPORTED = Rule(
+    code="TW338",
+    severity="error",
+    title="a built-in algorithm with instances or data that it does not take",
+    source=f"{GUIDE}, common information about built-in algorithms: instance class; LDA: only single-instance CPU "
+    "training; Random Cut Forest: the train channel only supports ShardedByS3Key, test only FullyReplicated; XGBoost: "
+    "valid inputs are text/libsvm (default) or text/csv",
+    remedy="Change the job as the message says.",
+)
+RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME, UNSUPPORTED)
+# The columns of the guide's table.
+ON_CPUS = {"lda", "randomcutforest"}
+ON_GPUS = {"image-classification", "object-detection", "semantic-segmentation", "seq2seq"}
+ON_ONE_HOST = {"lda", "object2vec", "semantic-segmentation", "seq2seq"}
+ON_ONE_HOST_WITH_GPUS = {"blazingtext"}
 CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
 LONGEST_WAIT = 3600
 # Words of the metrics in the guide's tables, and of those that are near them.
@@ -64,5 +78,35 @@ def check(subject: Subject) -> Iterator[Finding]:
         if subject.algorithm and data in ("validation", "test") and job.inputs and data not in job.inputs:
             yield NO_CHANNEL.finding(f"{tuner.metric} needs the channel {data!r}", path="tuner.metric")
     name, wait = subject.algorithm, job.max_wait or 0
+    if name:
+        yield from _instances(subject, name)
+        yield from _data(subject, name)
     if name and job.spot and name not in CHECKPOINTING and wait > LONGEST_WAIT:
         yield LONG_WAIT.finding(f"max_wait is {wait}; {name} saves no checkpoints", path="max_wait")
+
+
+def _instances(subject: Subject, name: str) -> Iterator[Finding]:
+    for path, kind, _ in subject.instances:
+        if name in ON_GPUS and not kind.gpus:
+            yield UNSUPPORTED.finding(f"{name} needs GPUs; {kind.name} has none", path=path)
+        if name in ON_CPUS and kind.gpus:
+            severity: Severity | None = None if name in ON_ONE_HOST else "warning"
+            yield UNSUPPORTED.finding(f"{name} uses no GPU; {kind.name} has {kind.gpus}", path=path, severity=severity)
+        alone = name in ON_ONE_HOST or (name in ON_ONE_HOST_WITH_GPUS and kind.gpus)
+        if alone and subject.hosts > 1:
+            yield UNSUPPORTED.finding(f"{name} trains on one host, not on {subject.hosts}", path="instance_count")
+            return
+
+
+def _data(subject: Subject, name: str) -> Iterator[Finding]:
+    for channel, given in subject.job.inputs.items():
+        options = given if isinstance(given, Mapping) else {"s3_data": given}
+        path, address = f"inputs.{channel}", str(options.get("s3_data", ""))
+        if name == "randomcutforest" and address and channel in ("train", "test"):
+            wanted = "ShardedByS3Key" if channel == "train" else "FullyReplicated"
+            if (chosen := options.get("distribution", "FullyReplicated")) != wanted:
+                yield UNSUPPORTED.finding(f"its distribution is {chosen}; {name} takes {wanted} alone", path=path)
+        unnamed = name in ("xgboost", "sagemaker-xgboost") and not options.get("content_type")
+        if unnamed and address.endswith((".csv", ".csv.gz")):
+            told = f"{address.rpartition('/')[2]} would be read as libsvm; set content_type: text/csv"
+            yield UNSUPPORTED.finding(told, path=path)

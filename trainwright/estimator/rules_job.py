@@ -12,6 +12,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.core.misfits import in_words
 from trainwright.core.records import MisfitError, read_record
 from trainwright.estimator.image import ECR
+from trainwright.estimator.rules_algorithms import CHECKPOINTING
 from trainwright.estimator.subject import Subject, enabled, smddp_types
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.job import Channel, FileSystem
@@ -99,9 +100,10 @@ CHANNEL = Rule(
 AUGMENTED = Rule(
     code="TW287",
     severity="error",
-    title="a manifest that is a prefix, an augmented one without Pipe mode or attribute_names, or these without one",
+    title="a manifest that is a prefix or in fast file mode, or an augmented one without Pipe mode or names",
     source=f"{API}, S3DataSource: S3Uri names the manifest; AugmentedManifestFile can only be used in Pipe mode; "
-    "AWS's developer guide, augmented manifest files: AttributeNames is what the job gets of each line",
+    "AWS's developer guide, augmented manifest files: AttributeNames is what the job gets of each line; training data: "
+    "fast file mode takes S3 prefixes only",
     remedy="{s3_data: s3://…, s3_data_type: AugmentedManifestFile, input_mode: Pipe, attribute_names: [source-ref, …]}",
 )
 CHANNEL_NAME = Rule(
@@ -335,7 +337,7 @@ def _spot(subject: Subject) -> Iterator[Finding]:
         return
     if job.max_wait is not None and job.max_wait < job.max_run:
         yield SPOT.finding(f"max_wait {job.max_wait} is shorter than max_run {job.max_run}", path="max_wait")
-    if job.checkpoint is None:
+    if job.checkpoint is None and (subject.algorithm is None or subject.algorithm in CHECKPOINTING):
         yield SPOT_LOST.finding("spot is enabled without a checkpoint", path="checkpoint")
 
 
@@ -373,6 +375,8 @@ def _augmented(name: str, made: Channel) -> Iterator[str]:
         yield f"{name}: AugmentedManifestFile needs attribute_names"
     if augmented and made.input_mode != "Pipe":
         yield f"{name}: AugmentedManifestFile needs input_mode: Pipe, not {made.input_mode or 'File, the default'}"
+    if made.s3_data_type == "ManifestFile" and made.input_mode == "FastFile":
+        yield f"{name}: input_mode FastFile takes prefixes alone; use File or Pipe with a manifest"
     if made.attribute_names and not augmented:
         yield f"{name}: attribute_names needs s3_data_type: AugmentedManifestFile, not {made.s3_data_type}"
 

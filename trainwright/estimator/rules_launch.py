@@ -70,6 +70,14 @@ FORGOTTEN = Rule(
     source=f"{TOOLKIT}, params.py: SM_EFA_NCCL_INSTANCES lacks 29 of 38 EFA types",
     remedy="Set FI_PROVIDER=efa yourself.",
 )
+PAST_EFA = Rule(
+    code="TW340",
+    severity="warning",
+    title="NCCL is told to talk over TCP on instances with EFA",
+    source="NVIDIA's documentation of NCCL, environment variables, NCCL_NET: the network module that is used, and no "
+    "other; NCCL_NET_PLUGIN: none is no plugin (src/plugin/net.cc)",
+    remedy="Remove the variable: NCCL takes the plugin for EFA by itself.",
+)
 NO_RDMA = Rule(
     code="TW237",
     severity="warning",
@@ -91,7 +99,7 @@ FORK_SAFE = Rule(
     source=f"{GUIDE}; {RUNNERS}: only the data parallel library's runner sets it",
     remedy='custom_mpi_options: "-x RDMAV_FORK_SAFE=1"',
 )
-RULES = (TOO_MANY, TOO_FEW, REPEATED, QUOTED, NP, NOT_EXPORTED, NO_EFA, FORGOTTEN, NO_RDMA, TCP, FORK_SAFE)
+RULES = (TOO_MANY, TOO_FEW, REPEATED, QUOTED, NP, NOT_EXPORTED, NO_EFA, FORGOTTEN, PAST_EFA, NO_RDMA, TCP, FORK_SAFE)
 
 # What the toolkit passes with -mca itself; the data parallel library's runner and SDK 3's MPI driver pass one more.
 MCA_DEFAULTS = (
@@ -217,6 +225,10 @@ def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding
             yield NO_RDMA.finding(f"EFA on {kind.name} has no GPUDirect RDMA", path=rdma_path)
         if not several or not together or kind.accelerator is None:
             continue
+        for name, values in (("NCCL_NET", ("socket",)), ("NCCL_NET_PLUGIN", ("none",))):
+            chosen, where = variables.get(name, ("", ""))
+            if chosen.lower() in values and kind.gpus:
+                yield PAST_EFA.finding(f"{name}={chosen} on {subject.hosts} hosts of {kind.name}", path=where)
         if ofi is False and kind.gpus:
             yield TCP.finding(f"{subject.hosts} hosts of {kind.name}", path=path)
             continue

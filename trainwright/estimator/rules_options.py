@@ -77,7 +77,14 @@ ONE_OBJECT = Rule(
     "paid for",
     remedy="Use distribution: FullyReplicated, or a prefix with at least one object per host.",
 )
-RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME, ONE_OBJECT)
+ALIAS = Rule(
+    code="TW339",
+    severity="error",
+    title="volume_kms_key is an alias",
+    source=f"{API}, ResourceConfig.VolumeKmsKeyId: the id of a key or its ARN (an alias is for OutputDataConfig alone)",
+    remedy="The id or the ARN of the key: aws kms describe-key --key-id ALIAS --query KeyMetadata.Arn",
+)
+RULES = (DOCUMENTED, ALIAS, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE, NO_VOLUME, ONE_OBJECT)
 # Suffixes of files; a prefix ends with the name of a folder or a slash.
 _FILE = re.compile(
     r"\.(?:tar|tgz|gz|bz2|zst|zip|csv|tsv|txt|jsonl?|parquet|arrow|tfrecords?|rec|h5|hdf5|npy|npz|pkl|pt)$"
@@ -234,6 +241,8 @@ def _storage(subject: Subject) -> Iterator[Finding]:
     """Check the volumes and the keys that encrypt them and the models."""
     if subject.job.output_kms_key and _DIRECTORY_BUCKET.match(subject.job.output or ""):
         yield EXCLUDED.finding("output_kms_key with a bucket of S3 Express One Zone", path="output_kms_key")
+    if re.match(r"alias/|arn:[^:]*:kms:[^:]*:[^:]*:alias/", subject.job.volume_kms_key or ""):
+        yield ALIAS.finding(f"{subject.job.volume_kms_key} is the alias of a key", path="volume_kms_key")
     for _, kind, _ in subject.instances:
         if "d" in kind.family or kind.family.startswith(_LOCAL):
             if subject.job.volume_kms_key:

@@ -45,9 +45,10 @@ UNEXPANDED = Rule(
 REPLACED = Rule(
     code="TW336",
     severity="warning",
-    title="a variable that PyTorch's training toolkit replaces",
+    title="a variable that the training toolkit replaces",
     source="aws/sagemaker-pytorch-training-toolkit, training.py: _set_nccl_environment sets NCCL_DEBUG, "
-    "NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME before it starts the script",
+    "NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME before it starts the script; sagemaker-training 5.1.4, environment.py and "
+    "entry_point.py: to_env_vars is written over the environment",
     remedy='At the top of the script: os.environ["NCCL_DEBUG"] = "INFO". With mpi: custom_mpi_options with -x.',
 )
 ALLOCATOR = Rule(
@@ -133,8 +134,21 @@ def visible(given: str, gpus: int) -> int | None:
     return count
 
 
+# What the toolkit says of a job; of channels and hyperparameters, of those that it has.
+_OF_TOOLKIT = re.compile(
+    r"SM_(MODEL_DIR|OUTPUT_(DATA_|INTERMEDIATE_)?DIR|INPUT_(CONFIG_)?DIR|CHANNELS|HOSTS|CURRENT_HOST|NUM_[GC]PUS|HPS|"
+    r"USER_ARGS|MODULE_(NAME|DIR)|NETWORK_INTERFACE_NAME|TRAINING_ENV|RESOURCE_CONFIG|INPUT_DATA_CONFIG)"
+)
+
+
 def _replaced(subject: Subject) -> Iterator[Finding]:
-    """Check variables of NCCL in a job that PyTorch's toolkit starts."""
+    """Check variables that the toolkit sets when it starts the script."""
+    job = subject.job
+    own = {f"SM_CHANNEL_{name.upper()}" for name in job.inputs} | {f"SM_HP_{n.upper()}" for n in job.hyperparameters}
+    for name in job.environment if job.entry_point and subject.cluster is None else ():
+        if _OF_TOOLKIT.fullmatch(name) or name in own:
+            remedy = "Use another name, and read it in the script."
+            yield REPLACED.finding(f"the script gets the job's own {name}", path=f"environment.{name}", remedy=remedy)
     if subject.framework != "pytorch" or subject.cluster is not None or not subject.gpus:
         return
     for name, value in _SET.items():

@@ -113,7 +113,7 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
         {
             "instance_type": P3,
             "distribution": {"torch_distributed": ON},
-            "volume_kms_key": "alias/volumes",
+            "volume_kms_key": "1234abcd-12ab-34cd-56ef-1234567890ab",
             "output_kms_key": "alias/models",
             "encrypt_traffic": True,
             "keep_alive": 21600,
