@@ -13,6 +13,7 @@ from trainwright.estimator import (
     rules_compiler,
     rules_distribution,
     rules_image,
+    rules_inputs,
     rules_job,
     rules_launch,
     rules_metrics,
@@ -38,6 +39,7 @@ FAMILIES = (
     rules_versions,
     rules_compiler,
     rules_job,
+    rules_inputs,
     rules_options,
     rules_metrics,
     rules_values,
@@ -51,7 +53,10 @@ FAMILIES = (
     service_limits,
 )
 # What a job is checked for that SageMaker does not start.
-OF_CLUSTERS = (rules_distribution, rules_launch, rules_image, rules_versions, rules_job, figures, rules_clusters)
+OF_CLUSTERS = (
+    *(rules_distribution, rules_launch, rules_image, rules_versions),
+    *(rules_job, rules_inputs, figures, rules_clusters),
+)
 RULES: tuple[Rule, ...] = (
     *rules_distribution.RULES,
     *rules_smp.RULES,
@@ -59,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     *rules_image.RULES,
     *rules_compiler.RULES,
     *rules_job.RULES,
+    *rules_inputs.RULES,
     *rules_options.RULES,
     *rules_metrics.RULES,
     *rules_values.RULES,

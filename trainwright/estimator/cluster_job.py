@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from trainwright.core.errors import RequestError
 from trainwright.estimator.create_training_job import MODEL_DIR, base_name, program
-from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.subject import Cluster, Subject
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.job import FileSystem

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainwright.estimator import options, tuning
 from trainwright.estimator.image import ECR
-from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject, enabled, part
 from trainwright.sagemaker import sdk3

@@ -16,7 +16,7 @@ from trainwright.estimator.create_training_job import (
     region_of,
 )
 from trainwright.estimator.python_source import PythonSource, call, entry_of, folder_of, head, literal
-from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import FileSystem
 

@@ -7,7 +7,7 @@ from typing import Any
 from trainwright.estimator import options, tuning
 from trainwright.estimator.create_training_job import base_name, output_of, region_of
 from trainwright.estimator.python_source import PythonSource, call, folder_of, head, literal
-from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import FileSystem

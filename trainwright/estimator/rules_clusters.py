@@ -12,7 +12,8 @@ from trainwright.estimator import cluster_job
 from trainwright.estimator.config_map import MAX_BYTES
 from trainwright.estimator.create_training_job import program, region_of
 from trainwright.estimator.not_carried import omissions
-from trainwright.estimator.rules_job import INCOMPLETE, channel
+from trainwright.estimator.rules_inputs import channel
+from trainwright.estimator.rules_job import INCOMPLETE
 from trainwright.estimator.subject import Cluster, Subject
 from trainwright.estimator.volumes import OWN_VOLUMES, volume_name
 from trainwright.sagemaker.job import Channel

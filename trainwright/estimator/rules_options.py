@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
-from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem, Job
