@@ -10,6 +10,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
+from trainwright.preflight.left_out import left_out
 from trainwright.preflight.option_lists import LISTED, refusal
 from trainwright.preflight.option_names import spelled
 from trainwright.preflight.script_facts import ScriptFacts
@@ -366,11 +367,11 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
     lenient = first(code.called("parse_known_args")) if strict is None else None
-    alike = {name.replace("-", "_"): name for name in names}
-    for name in sorted(passed - names):
-        if lenient is not None and (known := alike.get(name.replace("-", "_"))) is not None:
+    if lenient is not None:
+        for name, known in left_out(lenient, names, passed, every=every, code=code):
             what = f"the job passes --{name}, which parse_known_args leaves out; the script has --{known}"
-            yield at(UNKNOWN, lenient, what, severity="warning")
+            remedy = "Correct the name in the job, or add the argument."
+            yield at(UNKNOWN, lenient, what, severity="warning", remedy=remedy)
     for argument in arguments:
         # Under a condition, such as a version of PyTorch, it may not be there at all.
         tests = [ast.unparse(test) for test, _ in conditions(argument.call.module, argument.call.node)]

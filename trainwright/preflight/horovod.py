@@ -180,6 +180,11 @@ def _restored_late(code: ScriptFacts) -> Iterator[Finding]:
     """Report that the first process loads a checkpoint when the others have got its weights already."""
     names = ("broadcast_parameters", "broadcast_variables", "broadcast_global_variables", "broadcast_object")
     sent = [e for e in code.ran(*names, live=True) if e.role == "collective"]
+    # Of objects, those that are weights; a callback sends them when fit begins.
+    weights = ("model", "state", "params")
+    sent = [e for e in sent if e.last != "broadcast_object" or any(v.tags.intersection(weights) for v in e.args)]
+    if code.ran("BroadcastGlobalVariablesCallback", live=True):
+        return
     for event in code.ran("load_state_dict", "load_weights", "restore", live=True):
         ours = event.receiver is not None and "model" in event.receiver.tags
         if ours and event.under("one") and sent and all(e.order < event.order for e in sent) and not sent[0].loops:

@@ -13,7 +13,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at, of_one_rank, reachable
+from trainwright.preflight.syntax import Function, at, meant, of_one_rank, reachable
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
@@ -94,7 +94,10 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     for save in written:
         event = save.event
         text = ast.unparse(event.node)
-        if any(word in text for word in TO_CPU) or (event.detached and event.module is not code.script.entry):
+        kept = meant(event.module, event.node.args[0]) if event.node.args else event.node
+        if any(word in text + ast.unparse(kept) for word in TO_CPU) or (
+            event.detached and event.module is not code.script.entry
+        ):
             continue
         if event.name == "torch.save":
             yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")

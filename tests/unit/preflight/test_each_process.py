@@ -179,7 +179,33 @@ FIRST = '"auc", 0.5, rank_zero_only=True'
 SHARE = ".shard(context.num_input_pipelines, context.input_pipeline_id)"
 SCALED = "tf.nn.scale_regularization_loss(tf.add_n(model.losses))"
 
+SENT = """
+import tensorflow as tf
+import horovod.tensorflow.keras as hvd
+from horovod.tensorflow import broadcast_object
+hvd.init()
+tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[hvd.local_rank()], "GPU")
+done = broadcast_object(3, root_rank=0)
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1 * hvd.size())), "mse")
+if hvd.rank() == 0:
+    model.load_weights("/opt/ml/checkpoints/w.h5")
+data = tf.data.Dataset.from_tensor_slices(x).shard(hvd.size(), hvd.rank()).batch(8)
+model.fit(data, initial_epoch=done, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+"""
+MOVED = """
+import torch
+import torch_xla.core.xla_model as xm
+model = torch.nn.Linear(2, 2).to(xm.xla_device())
+state = xm._maybe_convert_to_cpu(model.state_dict())
+if xm.get_ordinal() == 0:
+    torch.save(state, "/opt/ml/model/x.pt")
+"""
+
 CASES: list[Case] = [
+    ("TW184", False, SENT, HOROVOD),
+    ("TW140", False, MOVED, {"instance_type": "ml.trn1.32xlarge", "distribution": TORCHRUN}),
+    ("TW140", True, but(MOVED, "xm._maybe_convert_to_cpu(model.state_dict())", "model.state_dict()"), JOB),
     ("TW496", False, GATHERED, JOB),
     ("TW496", True, but(GATHERED, "no_sync() if (i + 1) %", "no_sync() if i %"), JOB),
     ("TW496", True, but(GATHERED, "if (i + 1) % accumulation != 0", "if i % accumulation > 0"), JOB),

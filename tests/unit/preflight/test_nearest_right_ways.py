@@ -203,6 +203,29 @@ def test_a_hyperparameter_that_differs_in_a_dash_is_left_out():
     assert "TW193" not in codes(script, TWO | {"hyperparameters": {"learning_rate": 0.1, "other": 1}})
 
 
+# argparse's documentation of parse_known_args: what no argument takes is in the second value.
+LENIENT = (
+    "import argparse, os\np = argparse.ArgumentParser()\np.add_argument('--learning_rate', type=float)\n"
+    "p.add_argument('--epochs', type=int)\nargs, rest = p.parse_known_args()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "script", "reported"),
+    [
+        ({"lr": 0.1}, LENIENT, True),
+        ({"num_epochs": 3}, LENIENT, True),
+        ({"lr": 0.1, "learning_rate": 0.1}, LENIENT, False),
+        ({"lr": 0.1}, LENIENT + "print(rest)\n", False),
+        ({"lr": 0.1}, LENIENT + "print(os.environ['SM_HP_LR'])\n", False),
+        ({"seed": 1}, LENIENT, False),
+        ({"lr": 0.1}, LENIENT.replace("args, rest = p.parse_known_args()", "args = p.parse_known_args()[0]"), True),
+    ],
+)
+def test_a_hyperparameter_in_short_is_left_out(given: dict[str, object], script: str, reported: bool) -> None:
+    assert ("TW193" in codes(script, TWO | {"hyperparameters": given})) == reported
+
+
 def test_an_optimizer_of_torch_xla_that_splits_its_state_reduces_gradients():
     script = TRAINIUM.replace("torch.optim.SGD", "ZeroRedundancyOptimizer").replace(
         "dist.init", "from torch_xla.distributed.zero_redundancy_optimizer import ZeroRedundancyOptimizer\ndist.init"
