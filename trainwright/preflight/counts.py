@@ -152,7 +152,7 @@ def _deepspeed_batch(code: ScriptFacts) -> Iterator[Finding]:
         apart = event.arg("mpu") is not None or code.imports("deepspeed.pipe") is not None
         if event.name != "deepspeed.initialize" or config is None or config.attrs is None or apart or not processes:
             continue
-        if "**" in config.attrs or "element" in config.attrs or not isinstance(code.launch.launcher, str):
+        if config.attrs.keys() & {"**", "element"}:
             continue
         whole, micro, every = (config.attrs.get(name, constant(None)).single() for name in _BATCHES)
         if not isinstance(whole, int) or not isinstance(micro, int | None) or not isinstance(every, int | None):

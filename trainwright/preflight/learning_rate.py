@@ -106,7 +106,7 @@ def _too_short(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _too_late(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a rate that grows with the processes only behind the optimizer, and is then read for messages alone."""
+    """Report a rate that grows with the processes only after the optimizer was made, and is then shown alone."""
     for event in code.events:
         made = event.name.startswith("torch.optim.") and ".lr_scheduler." not in event.name
         rates = [k.value for k in event.node.keywords if k.arg == "lr"] or event.node.args[1:2]
@@ -118,7 +118,7 @@ def _too_late(code: ScriptFacts) -> Iterator[Finding]:
             if not isinstance(node, ast.Assign | ast.AugAssign) or node.lineno <= event.node.lineno:
                 continue
             if _multiplied(node, rate) and not any(_reads(each, inside, node, rate) for each in code.modules):
-                yield at(TOO_LATE, (module, node), f"`{ast.unparse(node)[:60]}` comes behind line {event.line}")
+                yield at(TOO_LATE, (module, node), f"`{ast.unparse(node)[:60]}` comes after line {event.line}")
                 return
 
 
@@ -153,7 +153,7 @@ def _multiplied(node: ast.Assign | ast.AugAssign, rate: str) -> bool:
 
 
 def _reads(module: Module, inside: ast.AST, assigned: ast.Assign | ast.AugAssign, rate: str) -> bool:
-    """Return whether a file reads a rate behind a statement, or in another function, for more than a message."""
+    """Return whether a file reads a rate after a statement, or in another function, for more than a message."""
     before = {n for n in ast.walk(inside) if getattr(n, "lineno", 0) <= (assigned.end_lineno or 0)}
     local = "." not in rate and isinstance(inside, ast.FunctionDef)
     return any(

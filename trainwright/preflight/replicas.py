@@ -23,7 +23,7 @@ NO_GRADIENT = Rule(
     title="a loss of gathered outputs alone: all_gather has no gradient, so nothing trains the model",
     source="PyTorch's documentation of all_gather, which fills tensors of its own; mlfoundations/open_clip, loss.py, "
     "puts the process's own back; OFA-Sys/Chinese-CLIP #54",
-    remedy="gathered[rank] = output behind all_gather, or torch.distributed.nn.functional.all_gather, which has one.",
+    remedy="gathered[rank] = output after all_gather, or torch.distributed.nn.functional.all_gather, which has one.",
 )
 BESIDE = Rule(
     code="TW474",

@@ -38,7 +38,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("text", LATE)
-def test_a_rate_that_is_scaled_behind_the_optimizer_has_no_effect(text: str) -> None:
+def test_a_rate_that_is_scaled_after_the_optimizer_has_no_effect(text: str) -> None:
     assert "TW521" in codes(BEGIN + text + LOOP, JOB), text
 
 
