@@ -132,7 +132,7 @@ def job_lacks(ecr: Ecr, registry: Registry, image: ImageManifest, among: Collect
     """What the newest job in an image found wrong; empty if nothing, or if no job has run.
 
     Jobs with and without GPUs are told apart. A failure counts whoever attached it; what passes after it has to be
-    signed where signatures name the documents that count.
+    signed where signatures name the documents that count. Of two that finished in the same second, the failure counts.
 
     Args:
         ecr: the repository.
@@ -154,7 +154,9 @@ def job_lacks(ecr: Ecr, registry: Registry, image: ImageManifest, among: Collect
             finished, gpus = str(how["annotations"]["finished"]), how["annotations"]["gpus"] != "0"
         except (ValueError, KeyError, TypeError, AttributeError):
             continue  # of somebody else
-        if (failed or among is None or one.digest in among) and finished > newest.get(gpus, ("", []))[0]:
+        before, wrong = newest.get(gpus, ("", []))
+        later = (finished, bool(failed)) > (before, bool(wrong))
+        if later and (failed or among is None or one.digest in among):
             newest[gpus] = (finished, failed)
     return "; ".join(
         f"a job {'with' if gpus else 'without'} GPUs failed in it on {finished[:10]}: {failed[0]}"

@@ -67,6 +67,17 @@ def test_the_newest_result_counts(order: tuple[int, ...]) -> None:
     assert lacks(here) == ""
 
 
+@pytest.mark.parametrize("failed_first", [True, False])
+def test_of_two_results_of_one_second_the_failure_counts(failed_first: bool) -> None:
+    here = Documents()
+    both = (result(2, "no nccl"), result(2))
+    for each in both if failed_first else both[::-1]:
+        here.take(IMAGE, each)
+    assert "no nccl" in lacks(here)
+    here.take(IMAGE, result(3))
+    assert lacks(here) == ""
+
+
 def test_what_is_about_another_image_or_of_another_kind_does_not_count() -> None:
     here = Documents()
     assert lacks(here) == ""
