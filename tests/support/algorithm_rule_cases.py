@@ -55,6 +55,7 @@ LDA = "266724342769.dkr.ecr.us-west-2.amazonaws.com/lda:1"
 IMAGES = "811284229777.dkr.ecr.us-east-1.amazonaws.com/image-classification:1"
 SHARED = {"s3_data": "s3://bucket/train", "distribution": "ShardedByS3Key"}
 CSV = "s3://bucket/train/train.csv"
+SOFTMAX, MANY = "multi:softmax", "multiclass_classifier"
 
 
 def over_efa(**variables: str) -> dict[str, Any]:
@@ -86,6 +87,10 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW338", "instance_count", algorithm(LDA, instance_type="ml.c5.4xlarge", instance_count=2), None, 2),
     ("TW338", "instance_type", algorithm(IMAGES, instance_type="ml.c5.4xlarge"), None, 2),
     ("TW338", "inputs.train", algorithm(XGBOOST, inputs={"train": CSV}), None, 2),
+    ("TW342", "hyperparameters", algorithm(XGBOOST, hyperparameters={"max_depth": 6}), None, 2),
+    ("TW342", "hyperparameters", algorithm(XGBOOST, hyperparameters={"num_round": 9, "objective": SOFTMAX}), None, 2),
+    ("TW342", "hyperparameters", algorithm(LINEAR, hyperparameters={"predictor_type": MANY}), None, 2),
+    ("TW342", "hyperparameters", algorithm(LDA, hyperparameters={"num_topics": 5, "feature_dim": 50}), None, 2),
     ("TW340", "environment.NCCL_NET", over_efa(NCCL_NET="Socket"), image(), 2),
     ("TW340", "environment.NCCL_NET_PLUGIN", over_efa(NCCL_NET_PLUGIN="none"), image(), 2),
 ]
@@ -129,6 +134,11 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW338", algorithm(XGBOOST, inputs={"train": {"s3_data": CSV, "content_type": "text/csv"}}), None, 2),
     ("TW338", algorithm(XGBOOST, inputs={"train": "s3://bucket/train/train.libsvm"}), None, 2),
     ("TW338", algorithm("team/lda:1", instance_type="ml.g4dn.2xlarge"), None, 2),
+    ("TW342", algorithm(XGBOOST, hyperparameters={"num_round": 9, "objective": "reg:squarederror"}), None, 2),
+    ("TW342", algorithm(XGBOOST, **tuned(metric="train:auc", ranges={"num_round": {"min": 1, "max": 9}})), None, 2),
+    ("TW342", {"image": XGBOOST, "hyperparameters": {"max_depth": 6}}, None, 2),
+    ("TW342", algorithm(LINEAR, hyperparameters={"predictor_type": MANY, "num_classes": 7}), None, 2),
+    ("TW342", algorithm("team/xgboost:1"), None, 2),
     ("TW340", over_efa(NCCL_NET="AWS Libfabric"), image(), 2),
     ("TW340", {**over_efa(NCCL_NET="Socket"), "instance_count": 1}, image(), 2),
     ("TW340", {**over_efa(NCCL_NET="Socket"), "instance_type": "ml.p3.16xlarge"}, image(), 2),

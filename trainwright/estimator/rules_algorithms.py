@@ -49,7 +49,14 @@ UNSUPPORTED = Rule(
     "valid inputs are text/libsvm (default) or text/csv",
     remedy="Change the job as the message says.",
 )
-RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME, UNSUPPORTED)
+REQUIRED = Rule(
+    code="TW342",
+    severity="error",
+    title="a built-in algorithm without a hyperparameter that it requires",
+    source=f"{GUIDE}, the pages on the hyperparameters of the algorithms: Required",
+    remedy="Add it to hyperparameters, or to tuner.ranges.",
+)
+RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME, UNSUPPORTED, REQUIRED)
 # The columns of the guide's table.
 ON_CPUS = {"lda", "randomcutforest"}
 ON_GPUS = {"image-classification", "object-detection", "semantic-segmentation", "seq2seq"}
@@ -57,6 +64,33 @@ ON_ONE_HOST = {"lda", "object2vec", "semantic-segmentation", "seq2seq"}
 ON_ONE_HOST_WITH_GPUS = {"blazingtext"}
 CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
 LONGEST_WAIT = 3600
+_CLASSES = ("num_classes", "num_training_samples")
+_NEEDED = {
+    "blazingtext": ("mode",),
+    "factorization-machines": ("feature_dim", "num_factors", "predictor_type"),
+    "forecasting-deepar": ("context_length", "epochs", "prediction_length", "time_freq"),
+    "image-classification": _CLASSES,
+    "ipinsights": ("num_entity_vectors", "vector_dim"),
+    "kmeans": ("feature_dim", "k"),
+    "knn": ("feature_dim", "k", "predictor_type", "sample_size"),
+    "lda": ("feature_dim", "mini_batch_size", "num_topics"),
+    "linear-learner": ("predictor_type",),
+    "ntm": ("feature_dim", "num_topics"),
+    "object-detection": _CLASSES,
+    "object2vec": ("enc0_max_seq_len", "enc0_vocab_size"),
+    "pca": ("feature_dim", "mini_batch_size", "num_components"),
+    "randomcutforest": ("feature_dim",),
+    "sagemaker-xgboost": ("num_round",),
+    "semantic-segmentation": _CLASSES,
+    "xgboost": ("num_round",),
+}
+# (hyperparameter, value) → what it requires; the value is a regular expression.
+_NEEDED_WITH = {
+    "knn": ("dimension_reduction_type", ".+", "dimension_reduction_target"),
+    "linear-learner": ("predictor_type", "multiclass_classifier", "num_classes"),
+    "sagemaker-xgboost": ("objective", "multi:.+", "num_class"),
+    "xgboost": ("objective", "multi:.+", "num_class"),
+}
 # Words of the metrics in the guide's tables, and of those that are near them.
 _SMALL = {"loss", "error", "rmse", "mse", "mae", "mape", "logloss", "mlogloss", "merror", "perplexity", "entropy"}
 _SMALL |= {"wer", "cer", "msd", "ssd"}
@@ -81,6 +115,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if name:
         yield from _instances(subject, name)
         yield from _data(subject, name)
+        yield from _required(subject, name)
     if name and job.spot and name not in CHECKPOINTING and wait > LONGEST_WAIT:
         yield LONG_WAIT.finding(f"max_wait is {wait}; {name} saves no checkpoints", path="max_wait")
 
@@ -110,3 +145,18 @@ def _data(subject: Subject, name: str) -> Iterator[Finding]:
         if unnamed and address.endswith((".csv", ".csv.gz")):
             told = f"{address.rpartition('/')[2]} would be read as libsvm; set content_type: text/csv"
             yield UNSUPPORTED.finding(told, path=path)
+
+
+def _required(subject: Subject, name: str) -> Iterator[Finding]:
+    job = subject.job
+    if job.entry_point is not None:  # XGBoost's image as a framework: the script decides
+        return
+    has = {*job.hyperparameters, *(job.tuner.ranges if job.tuner else ())}
+    needed = [(each, "") for each in _NEEDED.get(name, ())]
+    if name in _NEEDED_WITH:
+        given, value, more = _NEEDED_WITH[name]
+        said = str(job.hyperparameters.get(given, ""))
+        needed += [(more, f" with {given}: {said}")] if re.fullmatch(value, said) else []
+    for each, why in needed:
+        if each not in has:
+            yield REQUIRED.finding(f"{name} requires {each}{why}", path="hyperparameters")

@@ -51,6 +51,13 @@ INCOMPLETE = Rule(
     source=API,
     remedy="Add it to the job file, or pass it with a flag.",
 )
+CODE_UNKNOWN = Rule(
+    code="TW341",
+    severity="warning",
+    title="no entry_point, and what is known of the image says nothing of code in it",
+    source="sagemaker-training 5.1.4: it starts the script that entry_point or the image's SAGEMAKER_PROGRAM names",
+    remedy="Give entry_point, or accept this with `silence` if the image contains the code.",
+)
 RESERVED = Rule(
     code="TW265",
     severity="error",
@@ -142,6 +149,7 @@ RULES = (
     INSTANCE,
     WHERE,
     INCOMPLETE,
+    CODE_UNKNOWN,
     RESERVED,
     HYPERPARAMETER_NAME,
     ENVIRONMENT,
@@ -174,7 +182,11 @@ def _code(subject: Subject) -> Iterator[Finding]:
     entry, source = job.entry_point, job.source_dir
     if entry is None:
         if subject.image is not None and not subject.image.baked:
-            yield INCOMPLETE.finding("entry_point is missing, and the image contains no code", path="entry_point")
+            # A plan in the job file is what the image was built from, in short: code that it has is not in it.
+            told = job.image is not None and subject.image.origin == "plan"
+            rule = CODE_UNKNOWN if told else INCOMPLETE
+            known = "its plan names no code in it" if told else "the image contains no code"
+            yield rule.finding(f"entry_point is missing, and {known}", path="entry_point")
         return
     if entry.startswith("s3://"):
         yield ENTRY_NAME.finding("entry_point must be a local file, not an S3 address", path="entry_point")

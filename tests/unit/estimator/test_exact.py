@@ -202,6 +202,12 @@ DISTRIBUTIONS: list[Row] = [
 ]
 JOBS: list[Row] = [
     ("TW264", NOBODY, None, 2, []),
+    # A plan in the job file names no code, whatever is in the image.
+    ("TW264", NOBODY, image(origin="plan"), 2, []),
+    ("TW341", NOBODY, image(origin="plan"), 2, ["entry_point: warning"]),
+    ("TW341", {**NOBODY, "image": None}, image(origin="plan"), 2, []),
+    ("TW341", NOBODY, image(), 2, []),
+    ("TW341", NOBODY, BAKED, 2, []),
     ("TW260", {"source_dir": None, "entry_point": "s3://bucket/train.py"}, image(), 2, ["entry_point: error"]),
     ("TW260", {"source_dir": "s3://bucket/code.tar.gz"}, image(), 2, []),
     ("TW263", {**grouped({}), "instance_count": 2}, image(), 2, ["instance_count: error"]),

@@ -199,6 +199,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW242", OWN, image(), 2),
     ("TW217", OWN, image(), 2),
     ("TW264", OWN, image(), 2),
+    ("TW341", {"entry_point": None, "source_dir": None}, BAKED, 2),
     ("TW264", {**OWN, "image": REFERENCE, "region": None}, image(), 2),
     ("TW290", OWN, image(), 2),
     ("TW293", OWN, image(), 2),

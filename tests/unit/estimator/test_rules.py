@@ -69,6 +69,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW264", "image", {"image": None}, image(), 2),
     ("TW264", "region", {**OWN, "region": None}, image(), 2),
     ("TW264", "entry_point", {"entry_point": None, "source_dir": None}, image(), 2),
+    ("TW341", "entry_point", {"entry_point": None, "source_dir": None}, image(origin="plan"), 2),
     ("TW265", "hyperparameters.sagemaker_program", {"hyperparameters": {"sagemaker_program": "a.py"}}, image(), 2),
     ("TW265", "hyperparameters.mp_parameters", {"hyperparameters": {"mp_parameters": {}}}, image(), 2),
     ("TW266", "hyperparameters.learning rate", {"hyperparameters": {"learning rate": 1}}, image(), 2),
