@@ -49,7 +49,9 @@ def told(name: str, value: str) -> dict[str, Any]:
 
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
-TRACED = {"debugger": {"s3_uri": "s3://bucket/debug"}, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
+TENSORS = {"debugger": {"s3_uri": "s3://bucket/debug"}}
+SERVERS = {"parameter_server": {"enabled": True}}
+TRACED = {**TENSORS, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
 FOREST = "174872318107.dkr.ecr.us-west-2.amazonaws.com/randomcutforest:1"
 LDA = "266724342769.dkr.ecr.us-west-2.amazonaws.com/lda:1"
 IMAGES = "811284229777.dkr.ecr.us-east-1.amazonaws.com/image-classification:1"
@@ -79,6 +81,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW336", "environment.NCCL_SOCKET_IFNAME", told("NCCL_SOCKET_IFNAME", "efa0"), image(), 2),
     ("TW337", f"environment.{ALLOCATOR}", told(ALLOCATOR, "max_split_size_mb=128"), image(), 2),
     ("TW295", "debugger", {**TRACED, "instance_count": 2}, image(), 2),
+    ("TW295", "debugger", {**TENSORS, "distribution": SERVERS}, TENSORFLOW, 2),
     ("TW336", "environment.SM_MODEL_DIR", told("SM_MODEL_DIR", "/opt/ml/checkpoints/best"), image(), 2),
     ("TW336", "environment.SM_HP_LR", {**told("SM_HP_LR", "1"), "hyperparameters": {"lr": 2}}, image(), 2),
     ("TW338", "inputs.train", algorithm(FOREST, inputs=TRAIN), None, 2),
@@ -121,6 +124,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW337", told(ALLOCATOR, "max_split_size_mb:128,expandable_segments:True"), image(), 2),
     ("TW337", told(ALLOCATOR, "roundup_power2_divisions:[256:1,512:2,>:8]"), image(), 2),
     ("TW295", TRACED, image(), 2),
+    ("TW295", {**TENSORS, "distribution": {"parameter_server": {"enabled": False}}}, TENSORFLOW, 2),
     ("TW336", told("SM_CHANNEL_EXTRA", "/opt/data"), image(), 2),
     ("TW336", told("SM_CUSTOM", "1"), image(), 2),
     (

@@ -14,6 +14,7 @@ from trainwright.core.records import Field, Record
 from trainwright.estimator.rules_job import BATCH, FEWER, MEMORY
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.instances import Instance, load_instances
+from trainwright.sagemaker.job import Job
 from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 # Bytes of weights, gradients and optimizer state per parameter: with Adam in mixed precision 2 + 2 + 12 (a copy of the
@@ -119,12 +120,17 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Report contradictions between the numbers of the job."""
     job, replicas = subject.job, _replicas(subject)
     batch = job.batch
-    product = replicas * batch.per_replica if batch and batch.per_replica and replicas else None
+    steps = _accumulated(job)
+    product = replicas * batch.per_replica * (steps or 1) if batch and batch.per_replica and replicas else None
     if batch and batch.global_ and product and batch.global_ != product:
+        said = f"{replicas} replicas x {batch.per_replica} samples{f' x {steps} steps' if steps else ''} = {product}"
+        rest = batch.global_ % product
+        more = "" if steps or rest else f", unless the script accumulates {batch.global_ // product} steps"
         yield BATCH.finding(
-            f"{replicas} replicas x {batch.per_replica} samples = {product}, not {batch.global_}",
+            f"{said}, not {batch.global_}{more}",
             path="batch.global",
             remedy=f"global: {product}, or another per_replica.",
+            severity="warning" if more else None,
         )
     elif batch and batch.global_ and replicas and batch.global_ % replicas:
         yield BATCH.finding(
@@ -218,6 +224,12 @@ def _replicas(subject: Subject) -> int | None:
         return subject.hosts * max(subject.gpus or 1, 1)
     share = subject.degree("pipeline_parallel_degree") * subject.degree("tensor_parallel_degree")
     return None if subject.world is None or subject.world % share else subject.world // share
+
+
+def _accumulated(job: Job) -> int | None:
+    """Return over how many steps a hyperparameter says that gradients are accumulated; None if none says so."""
+    said = [value for name, value in job.hyperparameters.items() if "accum" in name.lower()]
+    return next((n for n in said if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
 
 
 def _batches(subject: Subject, replicas: int | None) -> tuple[int | None, int | None]:

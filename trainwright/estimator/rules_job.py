@@ -96,7 +96,7 @@ SPOT_LOST = Rule(
 BATCH = Rule(
     code="TW272",
     severity="error",
-    title="the batch sizes contradict each other",
+    title="the batch sizes contradict each other (a warning: accumulated steps would make them right)",
     source="AWS guide for distributed training: global batch = replicas x batch of a replica",
     remedy="Correct one of the numbers.",
 )

@@ -10,7 +10,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.service_limits import choices
-from trainwright.estimator.subject import Subject
+from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem, Job
 
 API = "AWS's API reference"
@@ -41,7 +41,7 @@ EXCLUDED = Rule(
     "botocore's model, ReservedCapacityInstanceType: the types of training plans; InstancePreferences: their capacity "
     "is not spot capacity (a warning); AWS's developer guide, internet-free mode and remote debugging: an isolated "
     "container calls no AWS service, the agent of a shell calls Systems Manager (a warning); "
-    "sagemaker 2.257.7, Framework._validate_and_set_debugger_configs (a warning); "
+    "sagemaker 2.257.7, _validate_and_set_debugger_configs of Framework and TensorFlow (warnings); "
     "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
@@ -134,6 +134,12 @@ def _together(job: Job) -> Iterator[Finding]:
         yield EXCLUDED.finding(
             "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
             path="remote_debug",
+            severity="warning",
+        )
+    if job.debugger and enabled(job.distribution, "parameter_server"):
+        yield EXCLUDED.finding(
+            "debugger with parameter_server: SDK 2 turns the debugger off, which cannot follow it",
+            path="debugger",
             severity="warning",
         )
     if job.debugger and job.checkpoint and (job.hosts > 1 or job.distribution):

@@ -46,6 +46,7 @@ OPTIONS = "distribution.mpi.custom_mpi_options"
 FOUR, P5, P3DN, TRN = "ml.p3.8xlarge", "ml.p5.48xlarge", "ml.p3dn.24xlarge", "ml.trn1.32xlarge"
 COMPILED = {"instance_type": FOUR, "compiler": ON}
 NOBODY = {"entry_point": None, "source_dir": None}
+ACCUMULATED = {"global": 512, "per_replica": 8}  # on 16 GPUs
 UNHEARD = {"instance_type": "ml.q1.large", "instance_count": 2}  # of no table
 ONE_GROUP = {"instance_type": None, "instance_groups": GROUPS[:1]}
 SEVEN = "smdistributed-modelparallel"
@@ -202,6 +203,11 @@ DISTRIBUTIONS: list[Row] = [
 ]
 JOBS: list[Row] = [
     ("TW264", NOBODY, None, 2, []),
+    # Gradients that are accumulated make a larger batch of the same samples.
+    ("TW272", dist(TORCH, batch=ACCUMULATED), image(), 2, ["batch.global: warning"]),
+    ("TW272", dist(TORCH, batch=ACCUMULATED, hyperparameters={"accum_steps": 4}), image(), 2, []),
+    ("TW272", dist(TORCH, batch=ACCUMULATED, hyperparameters={"accum_steps": 2}), image(), 2, ["batch.global: error"]),
+    ("TW272", dist(TORCH, batch=ACCUMULATED | {"global": 500}), image(), 2, ["batch.global: error"]),
     # A plan in the job file names no code, whatever is in the image.
     ("TW264", NOBODY, image(origin="plan"), 2, []),
     ("TW341", NOBODY, image(origin="plan"), 2, ["entry_point: warning"]),
