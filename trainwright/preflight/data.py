@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.streams import every_process_reads_all
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
 
@@ -106,7 +107,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _last_batch(loaders, "every new shape is compiled")
     else:
         yield from _shuffled(loaders)
-    if code.imports("smdistributed.modelparallel.torch") is not None:
+    if code.imports("smdistributed.modelparallel.torch") is not None and not _cuts(code):
         yield from _last_batch(loaders, "SMP splits each batch into microbatches")
     yield from _shares(code)
     if not code.distributed or code.managed or not code.cooperates or not code.several:
@@ -178,6 +179,12 @@ def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
         if _training(event) and not event.detached:
             yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
             return
+
+
+def _cuts(code: ScriptFacts) -> bool:
+    """Return whether the script makes a number a multiple of another, `size // parts * parts`: it cuts its batches."""
+    found = re.compile(r"(?P<parts>[\w.]+) \* \(?[\w.()]+ // (?P=parts)\b|// (?P<same>[\w.]+) \* (?P=same)\b")
+    return any(found.search(ast.unparse(n)) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
 
 
 def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
@@ -283,7 +290,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like(r"DistSampler|shard_?id|num_shards|sampler_?class|get_\w*sampler") or code.mentions(
         *SPLITS
     )
-    by_name = by_name or (code.mentions("IterableDataset") and not _streams_all(code))
+    by_name = by_name or (code.mentions("IterableDataset") and not every_process_reads_all(code))
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
     reads = [e for e in live if _training(e)] or live
@@ -294,6 +301,8 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     plain = _plain_batches(trained) if trained is not None and samplers else False
     if (plain or (not given and not by_name)) and not sharded and not divided_by_index(code) and reads:
         what = "DataLoader without a DistributedSampler"
+        if every_process_reads_all(code):
+            what = "every process reads the whole stream of its IterableDataset"
         if samplers:
             what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"
         yield _at(NO_SAMPLER, reads[0], what)
@@ -316,29 +325,6 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         if event.loops and isinstance(number, ast.Constant) and isinstance(number.value, int):
             yield _at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")
             return
-
-
-_SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
-
-
-def _streams_all(code: ScriptFacts) -> bool:
-    """Return whether the script's only streams are its own classes, which use neither a rank nor chance."""
-    found = False
-    for module in code.modules:
-        for node in module.nodes:
-            if isinstance(node, ast.ClassDef):
-                if not any(ast.unparse(base).endswith("IterableDataset") for base in node.bases):
-                    continue
-                found = True
-                names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
-                names += [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)]
-                if not any(isinstance(n, ast.FunctionDef) and n.name == "__iter__" for n in node.body):
-                    return False
-                if any(_SHARE.search(name) for name in names):
-                    return False
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("IterableDataset"):
-                return False
-    return found
 
 
 def _epochs(code: ScriptFacts) -> bool:

@@ -26,7 +26,7 @@ ISOLATED = Rule(
 ONE_HOST = Rule(
     code="TW469",
     severity="error",
-    title="the first process of the job alone fetches what every host reads, so the other hosts have none",
+    title="the first process of the job alone fetches or unpacks what every host reads, so the other hosts have none",
     source="PyTorch's documentation of torch.distributed: rank is that of all processes, and hosts share no disk; "
     "AWS's SMDDP examples download in local rank 0",
     remedy="if local_rank == 0: … (the first process of each host), then a barrier; or an input channel.",
@@ -215,6 +215,9 @@ def _certain(event: Event) -> bool:
 def _one_host(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
     """Report files that the first process of the job fetches to its own disk, and processes of other hosts read."""
     prepared = [Fetch(e, "data", e.arg("dataset_path", 0)) for e in code.ran("save_to_disk", live=True)]
+    prepared += [Fetch(e, "data", e.arg("path", 0)) for e in code.ran("extractall", live=True)]
+    prepared += [Fetch(e, "data", e.arg("extract_dir", 1)) for e in code.ran("unpack_archive", live=True)]
+    prepared += [Fetch(e, "data", e.arg("dst", 1)) for e in code.ran("copytree", live=True)]
     everywhere = [fetch.event for fetch in fetches if not _by_first(fetch)]
     for fetch in (*fetches, *prepared):
         event, into = fetch.event, fetch.into
@@ -233,7 +236,10 @@ def _one_host(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
             return
 
 
-_NO_READERS = ("makedirs", "mkdir", "exists", "isdir", "isfile", "print", "info", "join", "rmtree", "save_to_disk")
+_NO_READERS = (
+    *("makedirs", "mkdir", "exists", "isdir", "isfile", "print", "info", "join", "rmtree", "save_to_disk"),
+    *("extractall", "unpack_archive", "copytree"),
+)
 
 
 def _by_first(fetch: Fetch) -> bool:

@@ -48,6 +48,7 @@ from trainwright.preflight import (
     loop,
     losses,
     metrics,
+    printed,
     reader,
     replicas,
     requirements,
@@ -82,7 +83,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(horovod, tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics, decay, losses, keras_losses, downloads, uncalled),
+    *(backward_passes, metrics, printed, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
     *(smp_limits, lightning_ranks, sharded),
 )

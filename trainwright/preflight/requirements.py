@@ -13,6 +13,7 @@ from trainwright.user.requirements import logical_lines, requirements_text
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
 
 FILE = "requirements.txt"
 CHANGES = Rule(
@@ -87,6 +88,24 @@ def check(path: Path, shown: str, image: Carried) -> list[Finding]:
             message = f"{asks}, but {image.image} carries {wanted.name} {has}"
             found.append(CHANGES.finding(message, path=shown, line=number))
     return found
+
+
+def asked_for(path: Path, name: str) -> SpecifierSet | None:
+    """The versions of a package that a requirements file admits; None if it, or the file, is not there.
+
+    Args:
+        path: the file.
+        name: the package, normalized.
+    """
+    from packaging.utils import canonicalize_name
+
+    if not path.is_file():
+        return None
+    for _, text in logical_lines(requirements_text(path, str(path))):
+        wanted = _requirement(text)
+        if wanted is not None and canonicalize_name(wanted.name) == name and wanted.specifier:
+            return wanted.specifier
+    return None
 
 
 def _companion(wanted: Requirement, asks: str, image: Carried, shown: str, line: int) -> list[Finding]:

@@ -25,6 +25,7 @@ BARE_NAMES = Rule(
 )
 RULES = (BARE_NAMES,)
 _EPOCH = re.compile(r"(last_|start_|next_)?epochs?(_run)?$")
+_MOVES = ("os.replace", "os.rename", "shutil.move")
 _STRIPS = r"module\.|_orig_mod|^module$"
 
 
@@ -219,11 +220,18 @@ def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
     reads = [e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result in (value, value.of)]
     paths = {ast.unparse(read.node.args[0]) for read in reads if read.node.args}
     for save in code.ran("save", live=True):
-        if save.name == "torch.save" and len(save.node.args) > 1 and ast.unparse(save.node.args[1]) in paths:
+        if save.name == "torch.save" and len(save.node.args) > 1 and _places(code, save) & paths:
             if not isinstance(part, ast.Constant):
                 yield save.args[0]
             elif save.args[0].attrs:
                 yield save.args[0].attrs.get(str(part.value))
+
+
+def _places(code: ScriptFacts, save: Event) -> set[str]:
+    """Return the text of a file's path, and of those that it is renamed to."""
+    written = ast.unparse(save.node.args[1])
+    moves = [e.node.args for e in code.ran("replace", "rename", "move") if e.name in _MOVES and len(e.node.args) > 1]
+    return {written, *(ast.unparse(to) for what, to, *_ in moves if ast.unparse(what) == written)}
 
 
 def _is_bare(value: Value) -> bool:

@@ -193,10 +193,15 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
     optimizers = [text for text in about if "opt" in text]
     if len(optimizers) == len(about):
         yield _at(NO_BROADCAST, sent[0], "only the optimizer's variables are sent, not those of the model")
-    elif not optimizers and not code.mentions("broadcast_optimizer_state"):
+    elif not optimizers and not code.mentions("broadcast_optimizer_state") and _has_optimizer(code):
         what = "the optimizer's state is not sent: it differs where the first process has loaded a checkpoint"
         restores = code.mentions("restore", "load_weights", "load_state_dict", "load_model")
         yield _at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
+
+
+def _has_optimizer(code: ScriptFacts) -> bool:
+    """Return whether the script makes an optimizer; one that updates the weights by hand sends what it keeps."""
+    return any("optimizer" in event.result.tags for event in code.events)
 
 
 def _parts(node: ast.expr | None) -> list[str]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.collectives import DEADLOCK
+from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import NOT_PREPARED
 from trainwright.preflight.lockstep import LEFT, OWN_CLOCK
 from trainwright.preflight.loop import STALE
 from trainwright.preflight.reader import Module
+from trainwright.preflight.requirements import FILE, asked_for
 from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, ancestors, at, qualified
 from trainwright.preflight.values import WRAPPERS, Value, within
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 NO_OUTPUTS = Rule(
     code="TW489",
@@ -42,7 +47,15 @@ REMOVED = Rule(
     "removed, unless it is False",
     remedy="TrainingArguments(…, remove_unused_columns=False)",
 )
-RULES = (NO_OUTPUTS, DIVIDED_TWICE, REMOVED)
+OLD_LOSS = Rule(
+    code="TW525",
+    severity="error",
+    title="compute_loss of a Trainer does not take what the Trainer gives it (a note where the version of "
+    "transformers is not known)",
+    source="transformers, trainer.py, training_step: since 4.46.0 compute_loss(model, inputs, num_items_in_batch=…)",
+    remedy="def compute_loss(self, model, inputs, return_outputs=False, **kwargs):",
+)
+RULES = (NO_OUTPUTS, DIVIDED_TWICE, REMOVED, OLD_LOSS)
 # What forward of transformers' models takes, and what the Trainer keeps.
 _KEPT = re.compile(
     r"input|mask|label|token|type|pixel|position|embed|values|features|bbox|start|end|speaker|past|audio|image", re.I
@@ -63,9 +76,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _weights_alone(code)
         yield from _of_other(code)
         yield from _removed(code)
+        yield from _signature(code)
     if code.imports("accelerate") is not None:
         yield from _prepared(code)
         yield from _divided(code)
+        yield from _states(code)
     yield from _other_model(code)
 
 
@@ -141,6 +156,41 @@ def _outputs(code: ScriptFacts) -> Iterator[Finding]:
             if plain and not names and told:
                 yield at(NO_OUTPUTS, (module, returns[-1]), f"`{ast.unparse(returns[-1])[:50]}` in every case")
                 return
+
+
+def _signature(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a ``compute_loss`` that lacks ``num_items_in_batch``, unless an older transformers is asked for."""
+    for module, owner in _classes(code, "Trainer"):
+        for node in owner.body:
+            if not isinstance(node, ast.FunctionDef) or node.name != "compute_loss" or node.args.kwarg is not None:
+                continue
+            names = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+            asked = asked_for(module.path.parent / FILE, "transformers")
+            if "num_items_in_batch" in names or (asked is not None and not _newer(asked)):
+                continue
+            what = f"`def compute_loss({ast.unparse(node.args)[:60]})` does not take num_items_in_batch"
+            yield at(OLD_LOSS, (module, node), what, severity=None if asked is not None else "note")
+            return
+
+
+def _newer(asked: SpecifierSet) -> bool:
+    """Return whether pip takes a transformers whose Trainer gives num_items_in_batch."""
+    from packaging.version import Version
+
+    pins = [Version(each.version) for each in asked if each.operator == "==" and not each.version.endswith(".*")]
+    # One of each minor release, and those to come.
+    later = (*(f"4.{minor}.0" for minor in range(46, 60)), "5.0.0", "99")
+    return any(pin >= Version("4.46") for pin in pins) if pins else any(map(asked.contains, later))
+
+
+def _states(code: ScriptFacts) -> Iterator[Finding]:
+    """Report save_state or load_state of a model in parts, for which the processes join, in some of them."""
+    plugin = any("fsdp_plugin" in e.keywords or "deepspeed_plugin" in e.keywords for e in code.ran("Accelerator"))
+    for event in code.ran("save_state", "load_state", live=True):
+        if plugin and event.name.startswith("accelerate") and (guard := event.by_rank) is not None:
+            what = f"of a model that is in parts runs only where {condition(guard)}"
+            yield _at(DEADLOCK, event, what)
+            return
 
 
 def _one_value(module: Module, node: ast.expr | None) -> bool:

@@ -103,6 +103,7 @@ _REGISTER = (
     *("neuronx_distributed", "optimum", "accelerate"),
 )
 
+_FETCHES = ("item", "cpu", "tolist", "numpy", "float", "print")
 BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader")
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
 
@@ -194,6 +195,7 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
         yield from _some_steps(code)
         if not synced and not code.mentions("use_spmd"):
             yield from _no_barrier(code)
+            yield from _marked_elsewhere(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
 
@@ -207,6 +209,21 @@ def _no_barrier(code: ScriptFacts) -> Iterator[Finding]:
             what += f"; mark_step in line {elsewhere} is not in this loop" if elsewhere is not None else ""
             yield at(NO_MARK_STEP, (event.module, event.node), what)
             return
+
+
+def _marked_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
+    """Report optimizer.step() in a loop where nothing marks a step, or fetches a value, though another place does."""
+    mark = next((mark.line for mark in code.roles("mark")), None)
+    for event in code.ran("step", live=True):
+        own = event.receiver is not None and "optimizer" in event.receiver.tags
+        if mark is None or not own or not event.loops or _marked(code, event.loops[-1]):
+            continue
+        called = (node.func for node in ast.walk(event.loops[-1]) if isinstance(node, ast.Call))
+        if any(getattr(func, "attr", getattr(func, "id", "")) in _FETCHES for func in called):
+            continue  # to fetch a value ends the graph, too
+        what = f"`{ast.unparse(event.node)[:50]}`: mark_step in line {mark} is not in this loop"
+        yield at(NO_MARK_STEP, (event.module, event.node), what)
+        return
 
 
 def _has_barrier(event: Event) -> bool:

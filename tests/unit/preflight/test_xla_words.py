@@ -57,7 +57,7 @@ ENDS: list[Case] = [
         (9, "    if i % 10 == 0:\n        xm.mark_step()\n"),
         (False, f"    if i % 10 == 0:\n        xm.mark_step()\n{MARK}"),
         (9, "    if i % 10 == 0:\n        xm.mark_step()\n    if last:\n        xm.mark_step()\n"),
-        (False, "xm.mark_step()\n"),
+        (9, "xm.mark_step()\n"),
         (False, "    if xm.is_master_ordinal():\n        xm.mark_step()\n"),
         (False, "def later():\n    if i % 10 == 0:\n        xm.mark_step()\n"),
         (False, "    if i % 10 == 0:\n        xm.mark_step()\nloader = pl.MpDeviceLoader(loader, xm.xla_device())\n"),

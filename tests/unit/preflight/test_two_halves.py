@@ -1,0 +1,216 @@
+"""Mistakes of two halves in different places: a file and its reader, a loop and its mark, a metric and its log line.
+
+Sources: transformers 4.45.2, 4.46.0, 4.46.3 and 4.49.0, trainer.py, training_step; Accelerate's guide on FSDP
+(save_state is called in every process); AWS's guides of the Training Compiler (mark_step) and of metrics; PyTorch's
+documentation of IterableDataset and of DistributedDataParallel; Horovod's of broadcast_variables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import DDP, P4D, SMP, SMP_JOB, TORCHRUN, XLA, Case, but, findings, unmet
+from trainwright.preflight.preflight import preflight
+
+JOB: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+ONE_GPU: dict[str, Any] = {"instance_type": "ml.p3.2xlarge", "compiler": {"enabled": True}}
+RENAMED = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+PATH = "/opt/ml/checkpoints/last.pt"
+net = torch.nn.Linear(2, 2)
+if os.path.exists(PATH):
+    net.load_state_dict(torch.load(PATH)["model"])
+model = DDP(net)
+model(x).sum().backward()
+state = {"model": model.state_dict()}
+torch.save(state, PATH + ".part")
+os.replace(PATH + ".part", PATH)
+"""
+UNPACKED = (
+    DDP
+    + """
+import shutil
+import tarfile
+from torchvision.datasets import ImageFolder
+if dist.get_rank() == 0:
+    with tarfile.open("/opt/ml/input/data/train/images.tar") as tar:
+        tar.extractall("/tmp/images")
+dist.barrier()
+data = ImageFolder("/tmp/images/train")
+"""
+)
+STREAM = (
+    DDP
+    + """
+import random
+from torch.utils.data import IterableDataset, get_worker_info
+class Rows(IterableDataset):
+    def __init__(self, files, seed=0):
+        self.files, self.seed = files, seed
+    def __iter__(self):
+        info = get_worker_info()
+        files = self.files[info.id :: info.num_workers]
+        random.Random(self.seed).shuffle(files)
+        for path in files:
+            yield from open(path)
+loader = DataLoader(Rows(names), batch_size=8, num_workers=2)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+"""
+)
+MARKED = (
+    XLA
+    + """
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(2, 2).to(xm.xla_device())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for x in DataLoader(rows, batch_size=8, drop_last=True):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    xm.mark_step()
+"""
+)
+SHARDS = """
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin())
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for x in loader:
+    accelerator.backward(model(x).sum())
+if accelerator.is_main_process:
+    accelerator.save_state("/opt/ml/checkpoints")
+"""
+SPLIT = (
+    SMP
+    + """
+from torch.utils.data import DataLoader
+@smp.step
+def train_step(model, x):
+    model.backward(model(x).sum())
+def cut(loader, parts):
+    for x in loader:
+        size = len(x) // parts * parts
+        yield x[:size]
+loader = DataLoader(rows, batch_size=30, shuffle=True)
+for x in cut(loader, 4):
+    train_step(model, x)
+    optimizer.step()
+"""
+)
+BY_HAND = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+checkpoint = tf.train.Checkpoint(model=model, speeds=speeds)
+if hvd.rank() == 0:
+    checkpoint.restore(path)
+hvd.broadcast_variables(model.variables + speeds, root_rank=0)
+with tf.GradientTape() as tape:
+    loss = model(x)
+gradients = [hvd.allreduce(g) for g in tape.gradient(loss, model.trainable_variables)]
+"""
+HVD_JOB = {**JOB, "plan": {"framework": "tensorflow"}, "distribution": {"mpi": {"enabled": True}}}
+LOGGED = "import torch\nloss = torch.nn.Linear(2, 2)(x).sum()\nloss.backward()\nprint(f'loss: {loss.item()}')\n"
+
+
+def looked_for(expression: str, **more: Any) -> dict[str, Any]:
+    """A job with an expression for a metric."""
+    return {"instance_type": "ml.p3.2xlarge", "metrics": {"goodness": expression}, **more}
+
+
+TUNER = {"metric": "goodness", "goal": "Minimize", "ranges": {"lr": {"min": 0.1, "max": 0.2}}}
+CASES: list[Case] = [
+    ("TW497", True, RENAMED, JOB),
+    ("TW497", False, but(RENAMED, "model.state_dict()", "model.module.state_dict()"), JOB),
+    ("TW497", False, but(RENAMED, "os.replace(PATH + ", "os.replace(OTHER + "), JOB),
+    ("TW469", True, UNPACKED, JOB),
+    ("TW469", True, but(UNPACKED, "tar.extractall(", "shutil.unpack_archive(tar, "), JOB),
+    ("TW469", True, but(UNPACKED, "tar.extractall(", "shutil.copytree(tar, "), JOB),
+    ("TW469", False, UNPACKED, {**JOB, "instance_count": 1}),
+    ("TW469", False, but(UNPACKED, "dist.get_rank() == 0", 'os.environ["LOCAL_RANK"] == "0"'), JOB),
+    ("TW469", False, but(UNPACKED, "/tmp/images", "/fsx/images"), JOB),
+    ("TW171", True, STREAM, JOB),
+    ("TW171", False, but(STREAM, "random.Random(self.seed).shuffle", "random.shuffle"), JOB),
+    ("TW171", False, but(STREAM, "Rows(names)", "Rows(names, seed=dist.get_rank())"), JOB),
+    ("TW171", False, but(STREAM, "info.id ::", "self.rank * info.id ::"), JOB),
+    ("TW111", True, MARKED, ONE_GPU),
+    ("TW111", False, but(MARKED, "    xm.mark_step()", "        xm.mark_step()"), ONE_GPU),
+    ("TW111", False, but(MARKED, "optimizer.step()", "optimizer.step()\n        print(epoch)"), ONE_GPU),
+    ("TW128", True, SHARDS, JOB),
+    ("TW128", False, but(SHARDS, "if accelerator.is_main_process:", "if True:"), JOB),
+    ("TW128", False, but(SHARDS, "fsdp_plugin=FullyShardedDataParallelPlugin()", ""), JOB),
+    ("TW177", False, SPLIT, SMP_JOB),
+    ("TW177", True, but(SPLIT, "// parts * parts", "// parts"), SMP_JOB),
+    ("TW184", False, BY_HAND, HVD_JOB),
+    ("TW184", "warning", but(BY_HAND, "path)", "path)\noptimizer = tf.keras.optimizers.SGD(0.1)"), HVD_JOB),
+    ("TW526", "warning", LOGGED, looked_for("valid_loss: ([0-9.]+)")),
+    ("TW526", "error", LOGGED, looked_for("valid_loss: ([0-9.]+)", tuner=TUNER)),
+    ("TW526", False, LOGGED, looked_for("loss: ([0-9.]+)", tuner=TUNER)),
+    ("TW526", False, LOGGED + "names = ['valid_loss']\n", looked_for("valid_loss: ([0-9.]+)")),
+    ("TW526", False, LOGGED + "show(valid_loss=loss)\n", looked_for("valid_loss: ([0-9.]+)")),
+    ("TW526", False, LOGGED, looked_for("(?i)VALID: ([0-9.]+)")),
+    ("TW526", False, LOGGED, looked_for("(valid|train): ([0-9.]+)")),
+    ("TW526", False, "import transformers\n" + LOGGED, looked_for("'eval_loss': ([0-9.]+)")),
+    ("TW526", False, "import ours\n" + LOGGED, looked_for("eval_loss: ([0-9.]+)")),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
+def test_halves_that_are_apart(case: Case) -> None:
+    assert not unmet(case)
+
+
+def test_a_stream_is_not_told_to_take_a_sampler() -> None:
+    (said,) = [each.message for each in findings(STREAM, JOB) if each.code == "TW171"]
+    assert "stream" in said
+
+
+WEIGHTED = """\
+from transformers import Trainer
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        loss = model(**inputs).loss
+        return (loss, loss) if return_outputs else loss
+Weighted(model=model, args=arguments, train_dataset=rows).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "severity"),
+    [
+        ("transformers==4.49.0", "error"),
+        ("transformers>=4.40", "error"),
+        ("transformers~=4.40", "error"),
+        ("Transformers[torch]==4.46.*  # ours", "error"),
+        ("transformers==4.45.2", None),
+        ("transformers<4.46", None),
+        ("transformers==4.41.*", None),
+        ("datasets==3.0", "note"),
+        ("transformers", "note"),
+        (None, "note"),
+    ],
+)
+def test_the_loss_takes_what_the_trainer_of_that_version_gives(wanted, severity, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WEIGHTED)
+    if wanted is not None:
+        (tmp_path / "requirements.txt").write_text(f"-i https://example.com\n{wanted}\n")
+    found = preflight([str(tmp_path / "train.py")]).findings
+    assert [each.severity for each in found if each.code == "TW525"] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize("more", [", num_items_in_batch=None", ", **kwargs"])
+def test_a_loss_that_takes_it(more, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WEIGHTED.replace("return_outputs=False", f"return_outputs=False{more}"))
+    (tmp_path / "requirements.txt").write_text("transformers==4.49.0\n")
+    assert "TW525" not in {each.code for each in preflight([str(tmp_path / "train.py")]).findings}
