@@ -110,10 +110,12 @@ def test_packages_on_top_of_a_container(
         job = ("--hosts", "2", "--distribution", "torch_distributed", "--instance-type", "ml.m5.xlarge")
         rehearsed = program("rehearse", "--image", tags[0], *job, "--entry-point", str(tmp_path / "train.py"), "--json")
         assert rehearsed.code == 0, rehearsed.err[-4000:]
-        if generation == "uv":
-            # A push takes layers, whatever is in them; this generation shares most of them with other tests.
-            push = ("push", "--image", tags[0], "--repository", "extended", "--create", "--json")
-            assert program(*push, **aws.environment).code == 0
+        push = ("push", "--image", tags[0], "--repository", f"extended-{generation}", "--create", "--json")
+        with aws.mounting():  # what the generations share is sent once
+            pushed = program(*push, **aws.environment)
+        assert pushed.code == 0, pushed.err[-4000:]
+        held = aws.client("ecr").describe_images(repositoryName=f"extended-{generation}")["imageDetails"]
+        assert pushed.json["images"][0]["uri"].rpartition("@")[2] in {each["imageDigest"] for each in held}
         # A second build does not look again, and makes the same image.
         again = program("build", *words, "--json")
         assert again.json["image_id"] == done.json["image_id"]

@@ -28,6 +28,7 @@ _SILENT = {
     *("psutil", "timm", "einops", "safetensors", "tokenizers", "sentencepiece", "pyarrow", "cv2", "albumentations"),
 }
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_:@-][A-Za-z0-9]+)*")
+_PART = re.compile(r"[A-Za-z]+")
 _SHORTEST = 3  # letters of a word that says something
 
 
@@ -37,9 +38,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if job is None or entry is None or code.incomplete or not code.backwards or not _silent(code):
         return
     texts, names = _texts(code), _names(code)
+    parts = {part for text in (*texts, *names) for part in _PART.findall(text)}
     for name, expression in job.metrics.items():
         for word in _words(expression):
-            if any(word in text for text in texts) or word in names:
+            made = _PART.findall(word)  # `f"{split}_{name}"` may make it
+            if any(word in text for text in texts) or word in names or (len(made) > 1 and parts.issuperset(made)):
                 continue
             by_it = job.tuner is not None and job.tuner.metric == name
             what = f"{expression!r} of the metric {name} looks for {word!r}, which the script does not print"

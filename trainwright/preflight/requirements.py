@@ -101,7 +101,11 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
 
     if not path.is_file():
         return None
-    for _, text in logical_lines(requirements_text(path, str(path))):
+    try:
+        lines = list(logical_lines(requirements_text(path, str(path))))
+    except RequestError:  # told where the file is checked itself
+        return None
+    for _, text in lines:
         wanted = _requirement(text)
         if wanted is not None and canonicalize_name(wanted.name) == name and wanted.specifier:
             return wanted.specifier

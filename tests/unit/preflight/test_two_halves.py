@@ -159,6 +159,7 @@ CASES: list[Case] = [
     ("TW526", False, LOGGED, looked_for("loss: ([0-9.]+)", tuner=TUNER)),
     ("TW526", False, LOGGED + "names = ['valid_loss']\n", looked_for("valid_loss: ([0-9.]+)")),
     ("TW526", False, LOGGED + "show(valid_loss=loss)\n", looked_for("valid_loss: ([0-9.]+)")),
+    ("TW526", False, LOGGED + "for part in ('valid', 'train'): show(part)\n", looked_for("valid_loss: ([0-9.]+)")),
     ("TW526", False, LOGGED, looked_for("(?i)VALID: ([0-9.]+)")),
     ("TW526", False, LOGGED, looked_for("(valid|train): ([0-9.]+)")),
     ("TW526", False, "import transformers\n" + LOGGED, looked_for("'eval_loss': ([0-9.]+)")),
@@ -207,6 +208,13 @@ def test_the_loss_takes_what_the_trainer_of_that_version_gives(wanted, severity,
         (tmp_path / "requirements.txt").write_text(f"-i https://example.com\n{wanted}\n")
     found = preflight([str(tmp_path / "train.py")]).findings
     assert [each.severity for each in found if each.code == "TW525"] == ([severity] if severity else [])
+
+
+def test_a_file_that_is_no_text_says_nothing_of_the_version(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WEIGHTED)
+    (tmp_path / "requirements.txt").write_bytes(b"\xff\xfetransformers==4.49.0\n")
+    (found,) = [each for each in preflight([str(tmp_path / "train.py")]).findings if each.code == "TW525"]
+    assert found.severity == "note"
 
 
 @pytest.mark.parametrize("more", [", num_items_in_batch=None", ", **kwargs"])
