@@ -44,9 +44,9 @@ UNSUPPORTED = Rule(
     code="TW338",
     severity="error",
     title="a built-in algorithm with instances or data that it does not take",
-    source=f"{GUIDE}, common information about built-in algorithms: instance class; LDA: only single-instance CPU "
-    "training; Random Cut Forest: the train channel only supports ShardedByS3Key, test only FullyReplicated; XGBoost: "
-    "valid inputs are text/libsvm (default) or text/csv",
+    source=f"{GUIDE}, common information about built-in algorithms: channel name, instance class; LDA: only "
+    "single-instance CPU training; Random Cut Forest: the train channel only supports ShardedByS3Key, test only "
+    "FullyReplicated; XGBoost: valid inputs are text/libsvm (default) or text/csv",
     remedy="Change the job as the message says.",
 )
 REQUIRED = Rule(
@@ -64,6 +64,12 @@ ON_ONE_HOST = {"lda", "object2vec", "semantic-segmentation", "seq2seq"}
 ON_ONE_HOST_WITH_GPUS = {"blazingtext"}
 CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
 LONGEST_WAIT = 3600
+_CHANNELS = {
+    "image-classification": ("train", "validation"),
+    "object-detection": ("train", "validation"),
+    "semantic-segmentation": ("train", "validation", "train_annotation", "validation_annotation"),
+    "seq2seq": ("train", "validation", "vocab"),
+}
 _CLASSES = ("num_classes", "num_training_samples")
 _NEEDED = {
     "blazingtext": ("mode",),
@@ -134,6 +140,9 @@ def _instances(subject: Subject, name: str) -> Iterator[Finding]:
 
 
 def _data(subject: Subject, name: str) -> Iterator[Finding]:
+    lacks = [each for each in _CHANNELS.get(name, ("train",)) if each not in subject.job.inputs]
+    if lacks and subject.job.inputs and subject.job.entry_point is None:
+        yield UNSUPPORTED.finding(f"{name} needs the channel {lacks[0]!r}", path="inputs")
     for channel, given in subject.job.inputs.items():
         options = given if isinstance(given, Mapping) else {"s3_data": given}
         path, address = f"inputs.{channel}", str(options.get("s3_data", ""))

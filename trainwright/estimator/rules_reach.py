@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.create_training_job import ARCHIVE
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.toolkit import TENSORFLOW_TOOLKIT, TOOLKIT
 from trainwright.user.requirements import required_names, requirements_text
@@ -15,10 +16,12 @@ ISOLATED = Rule(
     code="TW316",
     severity="error",
     title="network isolation, and a model_dir in S3, which TensorFlow's toolkit looks up before the script starts "
+    "or code in S3 of another name than the toolkit's "
     "(warnings: other addresses in hyperparameters and environment; requirements.txt, but an error for a package that "
     "the plan's image lacks)",
     source="AWS's API reference, CreateTrainingJob: with EnableNetworkIsolation no calls but those between the hosts; "
-    f"aws/sagemaker-python-sdk #2702; {TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
+    f"aws/sagemaker-python-sdk #2702; sagemaker 2.257.7, estimator.py: CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH; "
+    f" {TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
     remedy="Pass data as inputs, write the model to /opt/ml/model, and use `checkpoint`: the service copies them.",
 )
 RESERVED = Rule(
@@ -76,6 +79,12 @@ def _isolated(subject: Subject) -> Iterator[Finding]:
                 path=f"{key}.{name}",
                 severity="error" if asked and value.startswith("s3://") else "warning",
             )
+    if job.entry_point and _archive(job.source_dir) != ARCHIVE:
+        yield ISOLATED.finding(
+            f"an isolated container gets the code as a channel, and the toolkit looks there for {ARCHIVE}",
+            path="source_dir",
+            remedy=f"Name the archive {ARCHIVE}, as SDK 2's documentation of source_dir asks.",
+        )
     folder = job.source_dir or "s3://"
     if folder.startswith("s3://") or set(_OFFLINE) & set(job.environment):
         return
@@ -89,6 +98,11 @@ def _isolated(subject: Subject) -> Iterator[Finding]:
             severity="error" if lacks else "warning",
             remedy="Build the image --with-requirements.",
         )
+
+
+def _archive(source: str | None) -> str:
+    """The name of the archive with the code: that of an object in S3, else the one that the SDK makes."""
+    return source.rpartition("/")[2] if source is not None and source.startswith("s3://") else ARCHIVE
 
 
 def _lacks(file: Path, packages: frozenset[str] | None) -> list[str]:
