@@ -355,7 +355,8 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
         passed.add("mp_parameters")
     if tensorflow_job(code):
         passed.add("model_dir")
-    strict = next((c for c in code.called("parse_args")), None)
+    # A function of the script's own may have that name.
+    strict = next((c for c in code.called("parse_args") if isinstance(c.node.func, ast.Attribute)), None)
     closed = every and not any(code.called("parse_known_args"))
     if strict is not None and closed and not _added_elsewhere(code):
         for name in sorted(passed - names):

@@ -50,7 +50,14 @@ DEEPSPEED_BATCH = Rule(
     "gradient_accumulation_steps * the number of processes",
     remedy="Leave train_batch_size out, or multiply by WORLD_SIZE instead of the GPUs of one host.",
 )
-RULES = (SHORT_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH)
+NO_SAMPLES = Rule(
+    code="TW528",
+    severity="error",
+    title="the job's batch size, divided among the processes, is 0",
+    source="PyTorch, torch/utils/data/sampler.py, BatchSampler: batch_size should be a positive integer value",
+    remedy="Pass the batch of all processes, or do not divide it.",
+)
+RULES = (SHORT_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH, NO_SAMPLES)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _UPDATES = ("step", "apply_gradients", "minimize")
 # How a name, and the help of an argument, say that a batch is that of the whole job.
@@ -61,6 +68,7 @@ _WHOLE_HELP = re.compile(
     r"\b(global|total|effective|overall)\b.*\bbatch|\bbatch\b.*\b(whole job|all (the )?(gpus|processes|devices))",
     re.I,
 )
+_WORLD = re.compile(r"^([\w.]*world_?size|[\w.]*get_world_size\(\)|hvd\.size\(\)|accelerator\.num_processes)$")
 _OF_HOST = re.compile(r"host|node|machine|instance", re.I)
 # Where a schedule gets its number of steps: by name, and by position.
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
@@ -79,6 +87,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _large_batches(code)
     if code.horovod:
         yield from _unequal(code)
+    yield from _no_samples(code)
     if code.imports("deepspeed", certain=True) is not None:
         yield from _deepspeed_batch(code)
 
@@ -142,6 +151,24 @@ def _large_batches(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(node)[:60]}` divides by the {code.launch.gpus} GPUs of one host, of {hosts}"
             yield at(LARGE_BATCH, (module, node), f"{what}: the batch of all is {hosts} times larger")
             return
+
+
+def _no_samples(code: ScriptFacts) -> Iterator[Finding]:
+    """Report `batch_size // world_size` of a hyperparameter that is less than the number of processes."""
+    processes = code.launch.processes
+    for module in code.modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.AugAssign | ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
+                continue
+            whole, by = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
+            name = whole.attr if isinstance(whole, ast.Attribute) else ""
+            if "batch" not in name or not _WORLD.search(ast.unparse(by)) or code.job is None or not processes:
+                continue
+            given = {key.replace("-", "_"): value for key, value in code.job.arguments.items()}.get(name)
+            if isinstance(given, int) and 0 < given < processes:
+                what = f"`{ast.unparse(node)[:50]}` is 0: {name} is {given}, and the job has {processes} processes"
+                yield at(NO_SAMPLES, (module, node), what)
+                return
 
 
 def _deepspeed_batch(code: ScriptFacts) -> Iterator[Finding]:

@@ -110,7 +110,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     selects = ("set_visible_devices", "set_device")
     dead = any(code.called(*selects)) and not code.ran(*selects)  # in a function that nothing calls
     pins = pins and not dead and not code.never_called(*selects)
-    if pins and code.several_per_host and gpus:
+    if pins and code.several_per_host and (gpus or code.launch.gpus == 0):
         yield from _pinned(code)
     elif code.several_per_host and gpus and not code.says("cpu$"):
         yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
@@ -227,6 +227,11 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
             if fixed or (".rank()" in value and "%" not in value and code.several_hosts):
                 what = "the same GPU in every process" if fixed else "the global rank, not the local one"
                 yield at(NO_PIN, (module, node), f"`{ast.unparse(node)[:60]}`: {what}")
+    for event in code.ran("set_visible_devices", live=True):
+        first = event.node.args[0] if event.node.args else None
+        if code.launch.gpus == 0 and isinstance(first, ast.Subscript) and not event.guards:
+            yield _at(NO_PIN, event, f"`{ast.unparse(event.node)[:60]}`: the job's instances have no GPU to select")
+            return
     for event in code.ran("set_visible_devices"):
         values = [v for arg in event.args for v in (arg, *(arg.items or ()))]
         text = ast.unparse(event.node)
@@ -282,6 +287,13 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
         divided = divided or any("// hvd.size()" in text or "// sdp.size()" in text for text in texts)
         steps = [v for e in (*trains, *code.ran("take")) for v in (*e.args, *e.keywords.values())]
         divided = divided or any("world" in value.tags for value in steps)
+        seeds = [each for e in code.ran("shuffle", live=True) if (each := e.arg("seed", 1)) is not None]
+        if seeds and not any(v.tags & {"rank", "local_rank", "random"} or v.single() is None for v in seeds):
+            apart = code.mentions_like("shard|sampler|partition|petastorm|make_batch_reader") or hashed
+            if not apart and any("tensorflow.data" in e.name for e in code.events):
+                what = "each process reads all of the data in the order of the same seed"
+                yield _at(NOT_SHARDED, trains[0], what, "warning")
+                return
         if not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
             what = "each process draws from all of the data in an order of its own; an epoch is then no pass over them"
             yield _at(NOT_SHARDED, trains[0], what, "note")

@@ -129,10 +129,24 @@ def _own_plateau(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("step", live=True):
         plateau = event.name == "torch.optim.lr_scheduler.ReduceLROnPlateau.step"
         metric = event.arg("metrics", 0)
-        if plateau and metric is not None and {"own", "measured"} <= metric.tags and event.by_rank is None:
-            what = f"`{ast.unparse(event.node)[:50]}`: no collective has joined the value with those of the others"
+        if not plateau or metric is None or event.by_rank is not None:
+            continue
+        alone = {"own", "measured"} <= metric.tags
+        if alone or _with_the_first_alone(code):
+            what = f"`{ast.unparse(event.node)[:50]}`: "
+            what += "no collective has joined the value with those of the others" if alone else _TO_ONE
             yield at(OWN_RATE, (event.module, event.node), what)
             return
+
+
+_TO_ONE = "`dist.reduce` gives the sum to one process, and the others go by their own"
+_JOINS = ("all_reduce", "broadcast", "all_gather", "broadcast_object_list", "all_gather_object", "gather_for_metrics")
+
+
+def _with_the_first_alone(code: ScriptFacts) -> bool:
+    """Return whether values are joined by ``dist.reduce`` alone, whose result one process has."""
+    joins = [e for e in code.events if e.name.startswith("torch.distributed.") and not e.detached]
+    return any(e.last == "reduce" for e in joins) and not code.mentions(*_JOINS, "all_gather_into_tensor")
 
 
 def _function(module: Module, node: ast.AST) -> ast.AST:

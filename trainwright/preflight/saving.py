@@ -99,7 +99,7 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             event.detached and event.module is not code.script.entry
         ):
             continue
-        if event.name == "torch.save":
+        if event.name == "torch.save" and not _of_data(event):
             yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")
         elif event.last == "save_pretrained" and save.whole and "save_function" not in event.keywords:
             receiver = event.receiver.tags if event.receiver is not None else frozenset()

@@ -186,6 +186,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
         if event.last == "GradScaler" and event.name.startswith("torch."):
             yield at(SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
     yield from _partial(code)
+    yield from _loaded_whole(code)
 
 
 def _in_step(event: Event) -> bool:
@@ -244,6 +245,19 @@ def _partial(code: ScriptFacts) -> Iterator[Finding]:
             yield at(
                 PARTIAL, (event.module, event.node), f"`{text}`: local_state_dict() is a part, not the whole model"
             )
+
+
+def _loaded_whole(code: ScriptFacts) -> Iterator[Finding]:
+    """Report smp.load of a whole checkpoint where the script saves parts alone, and the other way round."""
+    saves = [e.arg("partial", 2) for e in code.events if e.name == f"{V1}.torch.save"]
+    kept = {value.single() if value is not None else True for value in saves}
+    for event in code.events:
+        wanted = event.arg("partial", 4)
+        asked = wanted.single() if wanted is not None else True
+        if event.name == f"{V1}.torch.load" and kept in ({True}, {False}) and asked is (kept != {True}):
+            what = f"`{ast.unparse(event.node)[:50]}`: the checkpoints were saved with partial={kept == {True}}"
+            yield at(PARTIAL, (event.module, event.node), what)
+            return
 
 
 def _is_step(decorator: ast.expr) -> bool:

@@ -72,6 +72,8 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     if multi and (code.job is None or code.several_hosts):
         for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
             keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
+            given = event.arg("obj", 0) if event.name == "tensorflow.saved_model.save" else None
+            keras = keras or (given is not None and "model" in given.tags)
             kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
             if (keras or kept) and (event.by_rank or _chief(event)):
                 # A checkpoint only waits for the others where it holds variables that are summed when they are read.

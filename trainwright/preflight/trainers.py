@@ -55,7 +55,15 @@ OLD_LOSS = Rule(
     source="transformers, trainer.py, training_step: since 4.46.0 compute_loss(model, inputs, num_items_in_batch=…)",
     remedy="def compute_loss(self, model, inputs, return_outputs=False, **kwargs):",
 )
-RULES = (NO_OUTPUTS, DIVIDED_TWICE, REMOVED, OLD_LOSS)
+ONE_BATCH = Rule(
+    code="TW527",
+    severity="error",
+    title="accelerator.accumulate, though the Accelerator is not told over how many batches",
+    source="Accelerate's guide, performing gradient accumulation: gradient_accumulation_steps of Accelerator; "
+    "accelerator.py: 1 by default",
+    remedy="Accelerator(gradient_accumulation_steps=…)",
+)
+RULES = (NO_OUTPUTS, DIVIDED_TWICE, REMOVED, OLD_LOSS, ONE_BATCH)
 # What forward of transformers' models takes, and what the Trainer keeps.
 _KEPT = re.compile(
     r"input|mask|label|token|type|pixel|position|embed|values|features|bbox|start|end|speaker|past|audio|image", re.I
@@ -80,6 +88,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if code.imports("accelerate") is not None:
         yield from _prepared(code)
         yield from _divided(code)
+        yield from _accumulates_one(code)
         yield from _states(code)
     yield from _other_model(code)
 
@@ -325,6 +334,22 @@ def _taken_by(module: Module, around: ast.Assign) -> ast.expr:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == target.id:
                 return node.targets[0]
     return target
+
+
+def _accumulates_one(code: ScriptFacts) -> Iterator[Finding]:
+    """Report that a script with an argument for accumulation does not give it to the Accelerator."""
+    made = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate.")]
+    told = {"gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
+    asked = code.says(r"^--?[\w-]*accum") and not code.says("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
+    sets = any(
+        isinstance(n, ast.Attribute) and n.attr == "gradient_accumulation_steps" and isinstance(n.ctx, ast.Store)
+        for m in code.modules
+        for n in m.nodes
+    )
+    for event in made:
+        if asked and not sets and code.mentions("accumulate") and not told & set(event.keywords) and not event.args:
+            yield _at(ONE_BATCH, event, "accumulates one batch: nothing tells it the script's number")
+            return
 
 
 def _divided(code: ScriptFacts) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from trainwright.preflight.data import SEEDS
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import ancestors, at
 from trainwright.preflight.values import within
 
 SPLIT = Rule(
@@ -109,12 +109,12 @@ def _frozen(code: ScriptFacts) -> Iterator[Finding]:
         for change in ([event.node] if event.last == "requires_grad_" else _changed(event))
         for wrap, whole in _taken(event, wraps)
     ]
-    turns = any(event.loops and _set_to(change) is not True for event, change, _, _ in changes)
+    turns = any(event.loops and _set_to(change, event) is not True for event, change, _, _ in changes)
     for event, change, wrap, whole in changes:
         if (whole and not _chosen(change, event)) or (event.loops and turns):
             continue
         unused = wrap.arg("find_unused_parameters")
-        if unused is not None and not unused.may_be(False) and _set_to(change) is False:
+        if unused is not None and not unused.may_be(False) and _set_to(change, event) is False:
             continue  # it asks in every step which parameters have a gradient
         what = f"`{ast.unparse(change)[:50]}` after `{ast.unparse(wrap.node)[:40]}` in line {wrap.line}"
         yield at(FROZEN, (event.module, change), what)
@@ -123,7 +123,7 @@ def _frozen(code: ScriptFacts) -> Iterator[Finding]:
 
 def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
     """Yield the wrapper that has the model of a call, if it is the last one, and whether the call is for all of it."""
-    for wrap in wraps[-1:] if all(wrap.order < event.order for wrap in wraps) else ():
+    for wrap in wraps[-1:] if all(wrap.order < event.order and not _again(wrap, event) for wrap in wraps) else ():
         model = wrap.args[0] if wrap.args else wrap.arg("module")
         inner, whole = event.receiver, True
         while inner is not None:
@@ -134,6 +134,13 @@ def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
         else:
             if model is not None and model.instance and within(event.receiver, model):
                 yield wrap, False
+
+
+def _again(wrap: Event, event: Event) -> bool:
+    """Return whether a function that wraps the model is called once more afterwards."""
+    names = {each.name for each in wrap.stack if each not in event.stack}
+    calls = (n for n in event.module.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
+    return any(call.func.id in names and call.lineno > event.line for call in calls if isinstance(call.func, ast.Name))
 
 
 def _loop_over(event: Event) -> ast.For | None:
@@ -188,9 +195,19 @@ def _chosen(change: ast.AST, event: Event) -> bool:
     return any(isinstance(n, ast.If) and any(each is change for each in ast.walk(n)) for n in ast.walk(loop))
 
 
-def _set_to(change: ast.AST) -> object:
-    """Return the constant that ``requires_grad`` is set to; Ellipsis if it is not one."""
+def _set_to(change: ast.AST, event: Event) -> object:
+    """Return the constant that ``requires_grad`` is set to; Ellipsis if it is not one.
+
+    An argument is what the function is called with in a loop, if that is the same in all of them.
+    """
     value = _value(change)
     if value is None:
         return True
+    owner = event.stack[-1].node if event.stack else None
+    if isinstance(value, ast.Name) and isinstance(owner, ast.FunctionDef):
+        place = next((i for i, each in enumerate(owner.args.args) if each.arg == value.id), None)
+        calls = [n for n in event.module.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == owner.name]
+        looped = [n for n in calls if any(isinstance(a, ast.For | ast.While) for a in ancestors(event.module, n))]
+        given = {ast.unparse(n.args[place]) for n in looped if place is not None and len(n.args) > place}
+        return given == {"True"} if given in ({"True"}, {"False"}) else ...
     return value.value if isinstance(value, ast.Constant) else ...

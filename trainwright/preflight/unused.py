@@ -84,7 +84,7 @@ def _layers(code: ScriptFacts, model: Code, wrap: Event) -> Iterator[Finding]:
                 what = f"`{ast.unparse(statement)[:60]}` is used nowhere; line {wrap.line} wraps the model"
                 yield at(UNUSED, (model.module, statement), what)
             elif (test := _by_chance(code, forward, name)) is not None:
-                what = f"`{ast.unparse(statement)[:60]}` is used only if `{ast.unparse(test)[:40]}`"
+                what = f"`{ast.unparse(statement)[:60]}` depends on `{ast.unparse(test)[:40]}`"
                 yield at(UNUSED, (model.module, statement), what)
 
 
@@ -92,6 +92,9 @@ def _has_parameters(model: Code, made: ast.Call) -> bool:
     """Return whether a call makes a layer with parameters, or a sequence of layers with one of those."""
     name = qualified(model.module, made.func)
     inner = [arg for arg in made.args if isinstance(arg, ast.Call)] if name == "torch.nn.Sequential" else []
+    if name == "torch.nn.ModuleList":
+        parts = [arg.elt for arg in made.args if isinstance(arg, ast.ListComp | ast.GeneratorExp)]
+        inner = [part for part in parts if isinstance(part, ast.Call)]
     return name in _LAYERS or any(_has_parameters(model, each) for each in inner)
 
 
@@ -123,14 +126,21 @@ def _by_chance(code: ScriptFacts, forward: Code, name: str) -> ast.expr | None:
     """Return the condition under which alone a layer is used: drawn in each process for itself, or in evaluation."""
     loads = _loads(code, name)
     for node in ast.walk(forward.node):
+        if isinstance(node, ast.For) and loads and all(load in set(ast.walk(node.iter)) for load in loads):
+            first = node.body[0]
+            skips = isinstance(first, ast.If) and isinstance(first.body[-1], ast.Continue)
+            if isinstance(first, ast.If) and skips and _drawn(first.test):
+                return first.test
         if not isinstance(node, ast.If) or node.orelse:
             continue
-        calls = [ast.unparse(each.func) for each in ast.walk(node.test) if isinstance(each, ast.Call)]
-        evaluates = ast.unparse(node.test) == "not self.training"
-        drawn = evaluates or any(
-            call in ("random.random", "torch.rand", "np.random.rand", "random.uniform") for call in calls
-        )
+        drawn = ast.unparse(node.test) == "not self.training" or _drawn(node.test)
         inside = [each for statement in node.body for each in ast.walk(statement)]
         if drawn and loads and all(any(load is each for each in inside) for load in loads):
             return node.test
     return None
+
+
+def _drawn(test: ast.expr) -> bool:
+    """Return whether a condition draws a number."""
+    calls = (ast.unparse(each.func) for each in ast.walk(test) if isinstance(each, ast.Call))
+    return any(call in ("random.random", "torch.rand", "np.random.rand", "random.uniform") for call in calls)

@@ -2,7 +2,8 @@
 
 Sources: transformers 4.45.2, 4.46.0, 4.46.3 and 4.49.0, trainer.py, training_step; Accelerate's guide on FSDP
 (save_state is called in every process); AWS's guides of the Training Compiler (mark_step) and of metrics; PyTorch's
-documentation of IterableDataset and of DistributedDataParallel; Horovod's of broadcast_variables.
+documentation of IterableDataset, DistributedDataParallel and reduce; Horovod's of broadcast_variables and its
+examples; TensorFlow's guide on saving with several workers; Accelerate's on accumulation; smp.load in AWS's API pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import DDP, P4D, SMP, SMP_JOB, TORCHRUN, XLA, Case, but, findings, unmet
+from tests.support.training_scripts import DDP, P4D, SMP, SMP_JOB, TORCHRUN, XLA, XLA_JOB, Case, but, findings, unmet
 from trainwright.preflight.preflight import preflight
 
 JOB: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
@@ -120,6 +121,130 @@ with tf.GradientTape() as tape:
     loss = model(x)
 gradients = [hvd.allreduce(g) for g in tape.gradient(loss, model.trainable_variables)]
 """
+STAGES = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return self.head(self.body(x))
+def stage(net):
+    model = DDP(net)
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+net = Net()
+for each in net.body.parameters():
+    each.requires_grad = False
+stage(net)
+for each in net.body.parameters():
+    each.requires_grad = True
+stage(net)
+"""
+DROPS = """
+import random
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(9))
+    def forward(self, x):
+        for layer in self.layers:
+            if self.training and random.random() < 0.1:
+                continue
+            x = layer(x)
+        return x
+model = DDP(Net())
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+"""
+TO_ONE = """
+import torch
+import torch.distributed as dist
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+def loss_of(model):
+    total = torch.zeros(1, device="cuda")
+    for x in loader:
+        total += model(x).sum()
+    dist.reduce(total, dst=0)
+    return total.item()
+dist.init_process_group("nccl")
+schedule = ReduceLROnPlateau(optimizer)
+for epoch in range(9):
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+    schedule.step(loss_of(model))
+"""
+SHARED = """
+import argparse
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+p = argparse.ArgumentParser()
+p.add_argument("--batch-size", type=int, default=512)
+args = p.parse_args()
+dist.init_process_group("nccl")
+args.batch_size //= dist.get_world_size()
+loader = DataLoader(rows, args.batch_size)
+for x in loader:
+    model(x).sum().backward()
+    optimizer.step()
+"""
+PARTS = (
+    SMP
+    + """
+smp.save({"model": model.local_state_dict()}, "/opt/ml/checkpoints/c.pt", partial=True)
+state = smp.load("/opt/ml/checkpoints/c.pt", partial=False)
+"""
+)
+ACCUMULATES = """
+import argparse
+from accelerate import Accelerator
+p = argparse.ArgumentParser()
+p.add_argument("--accumulation-steps", type=int, default=4)
+args = p.parse_args()
+accelerator = Accelerator(mixed_precision="bf16")
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for x in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(model(x).sum())
+        optimizer.step()
+"""
+OWN_PARSER = """
+import argparse
+def parse_args():
+    p = argparse.ArgumentParser()
+    p.add_argument("--learning-rate", type=float, default=0.1)
+    args, _ = p.parse_known_args()
+    return args
+args = parse_args()
+"""
+SAME_SEED = """
+import tensorflow as tf
+import horovod.tensorflow.keras as hvd
+hvd.init()
+tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+data = tf.data.TFRecordDataset(files).shuffle(1000, seed=7).batch(8).repeat()
+model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.Adam(0.1)), "mse")
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+model.fit(data, steps_per_epoch=samples // (8 * hvd.size()), callbacks=callbacks)
+"""
+CACHED = (
+    XLA
+    + """
+torch.save({"ids": torch.zeros(9), "labels": torch.ones(9)}, "/tmp/cache.pt")
+"""
+)
 HVD_JOB = {**JOB, "plan": {"framework": "tensorflow"}, "distribution": {"mpi": {"enabled": True}}}
 LOGGED = "import torch\nloss = torch.nn.Linear(2, 2)(x).sum()\nloss.backward()\nprint(f'loss: {loss.item()}')\n"
 
@@ -129,6 +254,25 @@ def looked_for(expression: str, **more: Any) -> dict[str, Any]:
     return {"instance_type": "ml.p3.2xlarge", "metrics": {"goodness": expression}, **more}
 
 
+CHIEF = """
+import json
+import os
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+model.fit(data)
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+    tf.saved_model.save(model, "/opt/ml/model/1")
+"""
+WORKERS: dict[str, Any] = {**HVD_JOB, "distribution": {"multi_worker_mirrored_strategy": {"enabled": True}}}
+SMALL = {**JOB, "hyperparameters": {"batch-size": 8}}
+CPUS: dict[str, Any] = {
+    **HVD_JOB,
+    "instance_type": "ml.c5.18xlarge",
+    "distribution": {"mpi": {"enabled": True, "processes_per_host": 4}},
+}
 TUNER = {"metric": "goodness", "goal": "Minimize", "ranges": {"lr": {"min": 0.1, "max": 0.2}}}
 CASES: list[Case] = [
     ("TW497", True, RENAMED, JOB),
@@ -154,6 +298,38 @@ CASES: list[Case] = [
     ("TW177", True, but(SPLIT, "// parts * parts", "// parts"), SMP_JOB),
     ("TW184", False, BY_HAND, HVD_JOB),
     ("TW184", "warning", but(BY_HAND, "path)", "path)\noptimizer = tf.keras.optimizers.SGD(0.1)"), HVD_JOB),
+    ("TW168", True, CHIEF, WORKERS),
+    ("TW168", False, but(CHIEF, 'if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:', "if True:"), WORKERS),
+    ("TW168", False, but(CHIEF, "save(model, ", "save(vocabulary, "), WORKERS),
+    ("TW437", False, STAGES, JOB),
+    ("TW437", True, but(STAGES, "    each.requires_grad = True\nstage(net)", "    each.requires_grad = True"), JOB),
+    ("TW431", True, DROPS, JOB),
+    ("TW431", False, but(DROPS, "DDP(Net())", "DDP(Net(), find_unused_parameters=True)"), JOB),
+    ("TW431", False, but(DROPS, "random.random() < 0.1", "layer is None"), JOB),
+    ("TW511", True, TO_ONE, JOB),
+    ("TW511", False, but(TO_ONE, "dist.reduce(total, dst=0)", "dist.all_reduce(total)"), JOB),
+    ("TW511", False, but(TO_ONE, "dst=0)", "dst=0)\n    dist.broadcast(total, src=0)"), JOB),
+    ("TW528", True, SHARED, SMALL),
+    ("TW528", False, SHARED, {**SMALL, "hyperparameters": {"batch-size": 16}}),
+    ("TW528", False, SHARED, {**SMALL, "hyperparameters": {}}),
+    ("TW528", True, but(SHARED, "args.batch_size //= dist", "size = args.batch_size // dist"), SMALL),
+    ("TW118", True, PARTS, SMP_JOB),
+    ("TW118", False, but(PARTS, "partial=False", "partial=True"), SMP_JOB),
+    ("TW118", False, but(PARTS, ", partial=False", ""), SMP_JOB),
+    ("TW527", True, ACCUMULATES, JOB),
+    ("TW527", False, but(ACCUMULATES, '"bf16"', '"bf16", gradient_accumulation_steps=args.accumulation_steps'), JOB),
+    ("TW527", False, but(ACCUMULATES, "--accumulation-steps", "--steps"), JOB),
+    ("TW193", "warning", OWN_PARSER, {**JOB, "hyperparameters": {"learning_rate": 1}}),
+    ("TW193", False, OWN_PARSER, {**JOB, "hyperparameters": {"learning-rate": 1}}),
+    ("TW186", "warning", SAME_SEED, HVD_JOB),
+    ("TW186", False, but(SAME_SEED, "seed=7", "seed=hvd.rank()"), HVD_JOB),
+    ("TW186", False, but(SAME_SEED, ", seed=7", ""), HVD_JOB),
+    ("TW186", False, but(SAME_SEED, ".shuffle", ".shard(hvd.size(), hvd.rank()).shuffle"), HVD_JOB),
+    ("TW183", True, SAME_SEED, CPUS),
+    ("TW183", False, but(SAME_SEED, "tf.config", "if gpus:\n    tf.config"), CPUS),
+    ("TW183", False, SAME_SEED, HVD_JOB),
+    ("TW140", False, CACHED, XLA_JOB),
+    ("TW140", True, but(CACHED, '"labels": torch.ones(9)', '"model": model.state_dict()'), XLA_JOB),
     ("TW526", "warning", LOGGED, looked_for("valid_loss: ([0-9.]+)")),
     ("TW526", "error", LOGGED, looked_for("valid_loss: ([0-9.]+)", tuner=TUNER)),
     ("TW526", False, LOGGED, looked_for("loss: ([0-9.]+)", tuner=TUNER)),
