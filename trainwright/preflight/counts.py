@@ -12,6 +12,7 @@ from trainwright.preflight.call import Call
 from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.option_names import spelled
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value, constant
@@ -164,11 +165,19 @@ def _no_samples(code: ScriptFacts) -> Iterator[Finding]:
             name = whole.attr if isinstance(whole, ast.Attribute) else ""
             if "batch" not in name or not _WORLD.search(ast.unparse(by)) or code.job is None or not processes:
                 continue
+            if _has_least(module, name):
+                continue
             given = {key.replace("-", "_"): value for key, value in code.job.arguments.items()}.get(name)
             if isinstance(given, int) and 0 < given < processes:
                 what = f"`{ast.unparse(node)[:50]}` is 0: {name} is {given}, and the job has {processes} processes"
                 yield at(NO_SAMPLES, (module, node), what)
                 return
+
+
+def _has_least(module: Module, name: str) -> bool:
+    """Return whether a file gives a number a lower bound: `max(1, args.batch_size // world)`."""
+    calls = (n for n in module.nodes if isinstance(n, ast.Call) and ast.unparse(n.func) == "max")
+    return any(name in ast.unparse(arg) for call in calls for arg in call.args)
 
 
 def _deepspeed_batch(code: ScriptFacts) -> Iterator[Finding]:

@@ -312,6 +312,7 @@ CASES: list[Case] = [
     ("TW528", True, SHARED, SMALL),
     ("TW528", False, SHARED, {**SMALL, "hyperparameters": {"batch-size": 16}}),
     ("TW528", False, SHARED, {**SMALL, "hyperparameters": {}}),
+    ("TW528", False, but(SHARED, "()\nloader", "()\nargs.batch_size = max(args.batch_size, 1)\nloader"), SMALL),
     ("TW528", True, but(SHARED, "args.batch_size //= dist", "size = args.batch_size // dist"), SMALL),
     ("TW118", True, PARTS, SMP_JOB),
     ("TW118", False, but(PARTS, "partial=False", "partial=True"), SMP_JOB),
