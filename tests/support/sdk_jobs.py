@@ -268,7 +268,10 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "warm start": (PYTORCH, {"instance_type": "ml.g5.xlarge", **WARM}),
     "tuner of tensorflow": (TENSORFLOW, {"instance_type": "ml.g5.xlarge", **TUNED}),
     "built-in algorithm": (None, BUILT_IN),
-    "tuner of a built-in algorithm": (None, {**BUILT_IN, **TUNED, "metrics": {}}),
+    "tuner of a built-in algorithm": (
+        None,
+        {**BUILT_IN, **TUNED, "metrics": {}, "hyperparameters": BUILT_IN["hyperparameters"] | TUNED["hyperparameters"]},
+    ),
     "tuner of an unknown image": (None, {**P4D, "distribution": {"mpi": MPI}, **TUNED}),
     "compiler": (COMPILER, {"instance_type": "ml.p3.2xlarge", "compiler": {"enabled": True, "debug": True}}),
     "compiler on several": (
