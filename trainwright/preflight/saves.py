@@ -162,3 +162,23 @@ def read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
     if path.constants is None:  # of a name that is only known when it runs
         return any(roots(value) == {"tmp"} for value in read)
     return any(value.constants == path.constants for value in read)
+
+
+_DATA = re.compile(r"dataset|features|vocab|cached", re.I)
+_CACHE = re.compile(r"\bcached?\b|(\b|_)cached?_|_cached?\b", re.I)
+
+
+def of_model(event: Event) -> bool:
+    """Return whether a pickle or a copied file is a model, not parameters or a list."""
+    first = event.node.args[:1]
+    return any("model" in value.tags for value in event.args[:1]) or any(
+        "model" in ast.unparse(a).lower() for a in first
+    )
+
+
+def of_data(event: Event) -> bool:
+    """Return whether data are put aside, which the next job prepares again: ``torch.save(data, cache_file)``."""
+    if event.last not in ("save", "dump") or len(event.node.args) < 2 or of_model(event):
+        return False
+    what, where = (ast.unparse(each) for each in event.node.args[:2])
+    return not re.search("state|net|optim", what) and bool(_DATA.search(what) or _CACHE.search(where))

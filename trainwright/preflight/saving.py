@@ -11,7 +11,7 @@ from trainwright.preflight.call import Call
 from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
-from trainwright.preflight.saves import FUNCTIONS, Save, copied, read_again, saves, uploaded
+from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at, meant, of_one_rank, reachable
 
@@ -69,8 +69,6 @@ RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED, NOT_FINA
 TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _LIBRARIES = (*FUNCTIONS, "accelerate.Accelerator.save")
-_DATA = re.compile(r"dataset|features|vocab|cached", re.I)
-_CACHE = re.compile(r"\bcached?\b|(\b|_)cached?_|_cached?\b", re.I)
 _SIGNS = re.compile(r"model_?dir|save_?(path|dir|model)|sm_model|export_?dir", re.I)
 
 
@@ -99,7 +97,7 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             event.detached and event.module is not code.script.entry
         ):
             continue
-        if event.name == "torch.save" and not _of_data(event):
+        if event.name == "torch.save" and not of_data(event):
             yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")
         elif event.last == "save_pretrained" and save.whole and "save_function" not in event.keywords:
             receiver = event.receiver.tags if event.receiver is not None else frozenset()
@@ -115,7 +113,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         return
     for save in written:
         event, path = save.event, save.path
-        if not save.whole and (event.last == "save_pretrained" or not _of_model(event)):
+        if not save.whole and (event.last == "save_pretrained" or not of_model(event)):
             continue
         if (event.detached and event.module is not code.script.entry) or _other_mode(code, event):
             continue
@@ -168,14 +166,6 @@ def _other_mode(code: ScriptFacts, event: Event) -> bool:
         if isinstance(wanted, ast.Constant) and isinstance(known, str) and known != wanted.value:
             return True
     return False
-
-
-def _of_model(event: Event) -> bool:
-    """Return whether a pickle or a copied file is a model, not parameters or a list."""
-    first = event.node.args[:1]
-    return any("model" in value.tags for value in event.args[:1]) or any(
-        "model" in ast.unparse(a).lower() for a in first
-    )
 
 
 _OVER_HOSTS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")  # its name at first
@@ -281,7 +271,7 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             # What is put into a TemporaryDirectory is meant to go.
             if uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
                 continue
-            if _of_data(event):
+            if of_data(event):
                 continue
             later = [s for s in written if s.event.order > event.order and s.whole]
             passed_on = copied(code, event) or read_again(code, event, save.path)
@@ -290,14 +280,6 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
                 continue
             places = " or ".join(_PLACES[each] for each in sorted(where))
             yield _at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")
-
-
-def _of_data(event: Event) -> bool:
-    """Return whether data are put aside, which the next job prepares again: ``torch.save(data, cache_file)``."""
-    if event.last not in ("save", "dump") or len(event.node.args) < 2 or _of_model(event):
-        return False
-    what, where = (ast.unparse(each) for each in event.node.args[:2])
-    return not re.search("state|net|optim", what) and bool(_DATA.search(what) or _CACHE.search(where))
 
 
 def _folder(code: ScriptFacts) -> str:
