@@ -123,11 +123,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     steps = _accumulated(job)
     product = replicas * batch.per_replica * (steps or 1) if batch and batch.per_replica and replicas else None
     if batch and batch.global_ and product and batch.global_ != product:
-        said = f"{replicas} replicas x {batch.per_replica} samples{f' x {steps} steps' if steps else ''} = {product}"
-        rest = batch.global_ % product
-        more = "" if steps or rest else f", unless the script accumulates {batch.global_ // product} steps"
+        accumulated = f" x {steps} steps" if steps else ""
+        more = "" if steps or batch.global_ % product else f", unless {batch.global_ // product} steps are accumulated"
         yield BATCH.finding(
-            f"{said}, not {batch.global_}{more}",
+            f"{replicas} replicas x {batch.per_replica} samples{accumulated} = {product}, not {batch.global_}{more}",
             path="batch.global",
             remedy=f"global: {product}, or another per_replica.",
             severity="warning" if more else None,

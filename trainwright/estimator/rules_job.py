@@ -54,7 +54,7 @@ INCOMPLETE = Rule(
 CODE_UNKNOWN = Rule(
     code="TW341",
     severity="warning",
-    title="no entry_point, and what is known of the image says nothing of code in it",
+    title="no entry_point, and the plan of the image does not say whether it contains code",
     source="sagemaker-training 5.1.4: it starts the script that entry_point or the image's SAGEMAKER_PROGRAM names",
     remedy="Give entry_point, or accept this with `silence` if the image contains the code.",
 )
@@ -96,7 +96,7 @@ SPOT_LOST = Rule(
 BATCH = Rule(
     code="TW272",
     severity="error",
-    title="the batch sizes contradict each other (a warning: accumulated steps would make them right)",
+    title="the batch sizes contradict each other (a warning if accumulated gradients would explain it)",
     source="AWS guide for distributed training: global batch = replicas x batch of a replica",
     remedy="Correct one of the numbers.",
 )
@@ -182,11 +182,12 @@ def _code(subject: Subject) -> Iterator[Finding]:
     entry, source = job.entry_point, job.source_dir
     if entry is None:
         if subject.image is not None and not subject.image.baked:
-            # A plan in the job file is what the image was built from, in short: code that it has is not in it.
-            told = job.image is not None and subject.image.origin == "plan"
-            rule = CODE_UNKNOWN if told else INCOMPLETE
-            known = "its plan names no code in it" if told else "the image contains no code"
-            yield rule.finding(f"entry_point is missing, and {known}", path="entry_point")
+            # A plan in a job file has no field for code, which the image may contain all the same.
+            if job.image is not None and subject.image.origin == "plan":
+                rule, why = CODE_UNKNOWN, "its plan does not say whether the image contains code"
+            else:
+                rule, why = INCOMPLETE, "the image contains no code"
+            yield rule.finding(f"entry_point is missing, and {why}", path="entry_point")
         return
     if entry.startswith("s3://"):
         yield ENTRY_NAME.finding("entry_point must be a local file, not an S3 address", path="entry_point")

@@ -138,7 +138,7 @@ def _together(job: Job) -> Iterator[Finding]:
         )
     if job.debugger and enabled(job.distribution, "parameter_server"):
         yield EXCLUDED.finding(
-            "debugger with parameter_server: SDK 2 turns the debugger off, which cannot follow it",
+            "debugger with parameter_server: SDK 2 turns the debugger off, as it does not support parameter servers",
             path="debugger",
             severity="warning",
         )

@@ -16,12 +16,12 @@ ISOLATED = Rule(
     code="TW316",
     severity="error",
     title="network isolation, and a model_dir in S3, which TensorFlow's toolkit looks up before the script starts "
-    "or code in S3 of another name than the toolkit's "
+    "or an archive with code in S3 whose name the toolkit does not look for "
     "(warnings: other addresses in hyperparameters and environment; requirements.txt, but an error for a package that "
     "the plan's image lacks)",
     source="AWS's API reference, CreateTrainingJob: with EnableNetworkIsolation no calls but those between the hosts; "
     f"aws/sagemaker-python-sdk #2702; sagemaker 2.257.7, estimator.py: CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH; "
-    f" {TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
+    f"{TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
     remedy="Pass data as inputs, write the model to /opt/ml/model, and use `checkpoint`: the service copies them.",
 )
 RESERVED = Rule(
@@ -81,7 +81,7 @@ def _isolated(subject: Subject) -> Iterator[Finding]:
             )
     if job.entry_point and _archive(job.source_dir) != ARCHIVE:
         yield ISOLATED.finding(
-            f"an isolated container gets the code as a channel, and the toolkit looks there for {ARCHIVE}",
+            f"an isolated container gets the code as a channel, in which the toolkit looks for {ARCHIVE}",
             path="source_dir",
             remedy=f"Name the archive {ARCHIVE}, as SDK 2's documentation of source_dir asks.",
         )
@@ -101,7 +101,7 @@ def _isolated(subject: Subject) -> Iterator[Finding]:
 
 
 def _archive(source: str | None) -> str:
-    """The name of the archive with the code: that of an object in S3, else the one that the SDK makes."""
+    """Return the name of the archive with the code: that of the object in S3, or the SDK's own."""
     return source.rpartition("/")[2] if source is not None and source.startswith("s3://") else ARCHIVE
 
 

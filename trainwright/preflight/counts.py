@@ -54,7 +54,7 @@ DEEPSPEED_BATCH = Rule(
 NO_SAMPLES = Rule(
     code="TW528",
     severity="error",
-    title="the job's batch size, divided among the processes, is 0",
+    title="the job's batch size divided by the number of processes is 0",
     source="PyTorch, torch/utils/data/sampler.py, BatchSampler: batch_size should be a positive integer value",
     remedy="Pass the batch of all processes, or do not divide it.",
 )
@@ -156,20 +156,20 @@ def _large_batches(code: ScriptFacts) -> Iterator[Finding]:
 
 def _no_samples(code: ScriptFacts) -> Iterator[Finding]:
     """Report `batch_size // world_size` of a hyperparameter that is less than the number of processes."""
-    processes = code.launch.processes
+    job, processes = code.job, code.launch.processes
+    if job is None or not processes:
+        return
+    given = {name.replace("-", "_"): value for name, value in job.arguments.items() if "batch" in name}
     for module in code.modules:
         for node in module.nodes:
             if not isinstance(node, ast.AugAssign | ast.BinOp) or not isinstance(node.op, ast.FloorDiv):
                 continue
             whole, by = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
             name = whole.attr if isinstance(whole, ast.Attribute) else ""
-            if "batch" not in name or not _WORLD.search(ast.unparse(by)) or code.job is None or not processes:
-                continue
-            if _has_least(module, name):
-                continue
-            given = {key.replace("-", "_"): value for key, value in code.job.arguments.items()}.get(name)
-            if isinstance(given, int) and 0 < given < processes:
-                what = f"`{ast.unparse(node)[:50]}` is 0: {name} is {given}, and the job has {processes} processes"
+            size = given.get(name)
+            small = isinstance(size, int) and 0 < size < processes and not _has_least(module, name)
+            if small and _WORLD.search(ast.unparse(by)):
+                what = f"`{ast.unparse(node)[:50]}` is 0: {name} is {size}, and the job has {processes} processes"
                 yield at(NO_SAMPLES, (module, node), what)
                 return
 

@@ -74,6 +74,7 @@ RULES = (
     SHUFFLED_TWICE,
     LAST_BATCH,
 )
+_MULTIPLE = re.compile(r"// ([\w.]+) \* \1$|^([\w.]+) \* \([\w.()]+ // \2\)$")
 SPLITS = (
     "split_dataset_by_node",
     "batch_sampler",
@@ -182,9 +183,8 @@ def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
 
 
 def _cuts(code: ScriptFacts) -> bool:
-    """Return whether the script makes a number a multiple of another, `size // parts * parts`: it cuts its batches."""
-    found = re.compile(r"(?P<parts>[\w.]+) \* \(?[\w.()]+ // (?P=parts)\b|// (?P<same>[\w.]+) \* (?P=same)\b")
-    return any(found.search(ast.unparse(n)) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+    """Return whether the script trims its batches to a multiple of another number, `size // parts * parts`."""
+    return any(_MULTIPLE.search(ast.unparse(n)) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
 
 
 def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
@@ -290,7 +290,8 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like(r"DistSampler|shard_?id|num_shards|sampler_?class|get_\w*sampler") or code.mentions(
         *SPLITS
     )
-    by_name = by_name or (code.mentions("IterableDataset") and not every_process_reads_all(code))
+    alike = every_process_reads_all(code)
+    by_name = by_name or (code.mentions("IterableDataset") and not alike)
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
     reads = [e for e in live if _training(e)] or live
@@ -301,7 +302,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     plain = _plain_batches(trained) if trained is not None and samplers else False
     if (plain or (not given and not by_name)) and not sharded and not divided_by_index(code) and reads:
         what = "DataLoader without a DistributedSampler"
-        if every_process_reads_all(code):
+        if alike:
             what = "every process reads the whole stream of its IterableDataset"
         if samplers:
             what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"

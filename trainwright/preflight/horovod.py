@@ -110,7 +110,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     selects = ("set_visible_devices", "set_device")
     dead = any(code.called(*selects)) and not code.ran(*selects)  # in a function that nothing calls
     pins = pins and not dead and not code.never_called(*selects)
-    if pins and code.several_per_host and (gpus or code.launch.gpus == 0):
+    if code.launch.gpus == 0:
+        yield from _no_gpu(code)
+    if pins and code.several_per_host and gpus:
         yield from _pinned(code)
     elif code.several_per_host and gpus and not code.says("cpu$"):
         yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
@@ -227,11 +229,6 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
             if fixed or (".rank()" in value and "%" not in value and code.several_hosts):
                 what = "the same GPU in every process" if fixed else "the global rank, not the local one"
                 yield at(NO_PIN, (module, node), f"`{ast.unparse(node)[:60]}`: {what}")
-    for event in code.ran("set_visible_devices", live=True):
-        first = event.node.args[0] if event.node.args else None
-        if code.launch.gpus == 0 and isinstance(first, ast.Subscript) and not event.guards:
-            yield _at(NO_PIN, event, f"`{ast.unparse(event.node)[:60]}`: the job's instances have no GPU to select")
-            return
     for event in code.ran("set_visible_devices"):
         values = [v for arg in event.args for v in (arg, *(arg.items or ()))]
         text = ast.unparse(event.node)
@@ -242,6 +239,14 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(NO_PIN, event, f"`{text[:60]}`: the global rank, not the local one")
         elif "[0]" in text:
             yield _at(NO_PIN, event, f"`{text[:60]}`: the same GPU in every process")
+
+
+def _no_gpu(code: ScriptFacts) -> Iterator[Finding]:
+    """Report `gpus[…]` on instances whose list of GPUs is empty."""
+    for event in code.ran("set_visible_devices", live=True):
+        if event.node.args and isinstance(event.node.args[0], ast.Subscript) and not event.guards:
+            yield _at(NO_PIN, event, f"`{ast.unparse(event.node)[:60]}`: the job's instances have no GPU to select")
+            return
 
 
 def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:

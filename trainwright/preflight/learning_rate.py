@@ -140,13 +140,16 @@ def _own_plateau(code: ScriptFacts) -> Iterator[Finding]:
 
 
 _TO_ONE = "`dist.reduce` gives the sum to one process, and the others go by their own"
-_JOINS = ("all_reduce", "broadcast", "all_gather", "broadcast_object_list", "all_gather_object", "gather_for_metrics")
+_TO_ALL = (
+    *("all_reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_object", "all_gather_into_tensor"),
+    "gather_for_metrics",
+)
 
 
 def _with_the_first_alone(code: ScriptFacts) -> bool:
     """Return whether values are joined by ``dist.reduce`` alone, whose result one process has."""
     joins = [e for e in code.events if e.name.startswith("torch.distributed.") and not e.detached]
-    return any(e.last == "reduce" for e in joins) and not code.mentions(*_JOINS, "all_gather_into_tensor")
+    return any(e.last == "reduce" for e in joins) and not code.mentions(*_TO_ALL)
 
 
 def _function(module: Module, node: ast.AST) -> ast.AST:

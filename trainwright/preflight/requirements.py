@@ -103,7 +103,7 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
         return None
     try:
         lines = list(logical_lines(requirements_text(path, str(path))))
-    except RequestError:  # told where the file is checked itself
+    except RequestError:  # reported where the file itself is checked
         return None
     for _, text in lines:
         wanted = _requirement(text)

@@ -249,15 +249,19 @@ def _partial(code: ScriptFacts) -> Iterator[Finding]:
 
 def _loaded_whole(code: ScriptFacts) -> Iterator[Finding]:
     """Report smp.load of a whole checkpoint where the script saves parts alone, and the other way round."""
-    saves = [e.arg("partial", 2) for e in code.events if e.name == f"{V1}.torch.save"]
-    kept = {value.single() if value is not None else True for value in saves}
-    for event in code.events:
-        wanted = event.arg("partial", 4)
-        asked = wanted.single() if wanted is not None else True
-        if event.name == f"{V1}.torch.load" and kept in ({True}, {False}) and asked is (kept != {True}):
-            what = f"`{ast.unparse(event.node)[:50]}`: the checkpoints were saved with partial={kept == {True}}"
-            yield at(PARTIAL, (event.module, event.node), what)
-            return
+    saved = {_partly(e, 2) for e in code.events if e.name == f"{V1}.torch.save"}
+    for event in (e for e in code.events if e.name == f"{V1}.torch.load"):
+        for other in saved if len(saved) == 1 else ():
+            if {other, _partly(event, 4)} == {True, False}:
+                what = f"`{ast.unparse(event.node)[:50]}`: the checkpoints were saved with partial={other}"
+                yield at(PARTIAL, (event.module, event.node), what)
+                return
+
+
+def _partly(event: Event, place: int) -> object:
+    """Return the argument ``partial``, which is True by default; Ellipsis if it is not known."""
+    given = event.arg("partial", place)
+    return given.single() if given is not None else True
 
 
 def _is_step(decorator: ast.expr) -> bool:

@@ -8,9 +8,7 @@ import re
 from trainwright.preflight.script_facts import ScriptFacts
 
 _SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
-
-
-_OWN = {"rank", "local_rank", "world", "random"}
+_OWN = {"rank", "local_rank", "world", "random"}  # tags of values that differ by process
 
 
 def every_process_reads_all(code: ScriptFacts) -> bool:

@@ -50,15 +50,15 @@ REMOVED = Rule(
 OLD_LOSS = Rule(
     code="TW525",
     severity="error",
-    title="compute_loss of a Trainer does not take what the Trainer gives it (a note where the version of "
-    "transformers is not known)",
+    title="compute_loss does not accept num_items_in_batch, which the Trainer passes (a note if the version of "
+    "transformers is unknown)",
     source="transformers, trainer.py, training_step: since 4.46.0 compute_loss(model, inputs, num_items_in_batch=…)",
     remedy="def compute_loss(self, model, inputs, return_outputs=False, **kwargs):",
 )
 ONE_BATCH = Rule(
     code="TW527",
     severity="error",
-    title="accelerator.accumulate, though the Accelerator is not told over how many batches",
+    title="accelerator.accumulate without gradient_accumulation_steps: every batch is a step",
     source="Accelerate's guide, performing gradient accumulation: gradient_accumulation_steps of Accelerator; "
     "accelerator.py: 1 by default",
     remedy="Accelerator(gradient_accumulation_steps=…)",
@@ -177,7 +177,7 @@ def _signature(code: ScriptFacts) -> Iterator[Finding]:
             asked = asked_for(module.path.parent / FILE, "transformers")
             if "num_items_in_batch" in names or (asked is not None and not _newer(asked)):
                 continue
-            what = f"`def compute_loss({ast.unparse(node.args)[:60]})` does not take num_items_in_batch"
+            what = f"`def compute_loss({ast.unparse(node.args)[:60]})` does not accept num_items_in_batch"
             yield at(OLD_LOSS, (module, node), what, severity=None if asked is not None else "note")
             return
 
@@ -193,11 +193,11 @@ def _newer(asked: SpecifierSet) -> bool:
 
 
 def _states(code: ScriptFacts) -> Iterator[Finding]:
-    """Report save_state or load_state of a model in parts, for which the processes join, in some of them."""
-    plugin = any("fsdp_plugin" in e.keywords or "deepspeed_plugin" in e.keywords for e in code.ran("Accelerator"))
+    """Report save_state or load_state of a sharded model, which are collectives, in some processes only."""
+    plugin = any({"fsdp_plugin", "deepspeed_plugin"} & set(e.keywords) for e in _accelerators(code))
     for event in code.ran("save_state", "load_state", live=True):
         if plugin and event.name.startswith("accelerate") and (guard := event.by_rank) is not None:
-            what = f"of a model that is in parts runs only where {condition(guard)}"
+            what = f"of a sharded model runs only where {condition(guard)}"
             yield _at(DEADLOCK, event, what)
             return
 
@@ -336,25 +336,27 @@ def _taken_by(module: Module, around: ast.Assign) -> ast.expr:
     return target
 
 
+def _accelerators(code: ScriptFacts) -> list[Event]:
+    return [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate.")]
+
+
 def _accumulates_one(code: ScriptFacts) -> Iterator[Finding]:
     """Report that a script with an argument for accumulation does not give it to the Accelerator."""
-    made = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate.")]
-    told = {"gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
+    passed = {"gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
     asked = code.says(r"^--?[\w-]*accum") and not code.says("ACCELERATE_GRADIENT_ACCUMULATION_STEPS")
     sets = any(
         isinstance(n, ast.Attribute) and n.attr == "gradient_accumulation_steps" and isinstance(n.ctx, ast.Store)
         for m in code.modules
         for n in m.nodes
     )
-    for event in made:
-        if asked and not sets and code.mentions("accumulate") and not told & set(event.keywords) and not event.args:
-            yield _at(ONE_BATCH, event, "accumulates one batch: nothing tells it the script's number")
+    for event in _accelerators(code):
+        if asked and not sets and code.mentions("accumulate") and not passed & set(event.keywords) and not event.args:
+            yield _at(ONE_BATCH, event, "accumulates one batch: the script's number is not passed to it")
             return
 
 
 def _divided(code: ScriptFacts) -> Iterator[Finding]:
-    made = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate.")]
-    steps = [e.arg("gradient_accumulation_steps") for e in made]
+    steps = [e.arg("gradient_accumulation_steps") for e in _accelerators(code)]
     if not code.mentions("accumulate") or not any(s is not None and s.single() not in (1, None) for s in steps):
         return
     for module in code.modules:

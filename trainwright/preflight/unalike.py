@@ -123,7 +123,8 @@ def _frozen(code: ScriptFacts) -> Iterator[Finding]:
 
 def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
     """Yield the wrapper that has the model of a call, if it is the last one, and whether the call is for all of it."""
-    for wrap in wraps[-1:] if all(wrap.order < event.order and not _again(wrap, event) for wrap in wraps) else ():
+    last = all(wrap.order < event.order and not _again(wrap, event) for wrap in wraps)
+    for wrap in wraps[-1:] if last else ():
         model = wrap.args[0] if wrap.args else wrap.arg("module")
         inner, whole = event.receiver, True
         while inner is not None:
@@ -139,8 +140,8 @@ def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
 def _again(wrap: Event, event: Event) -> bool:
     """Return whether a function that wraps the model is called once more afterwards."""
     names = {each.name for each in wrap.stack if each not in event.stack}
-    calls = (n for n in event.module.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name))
-    return any(call.func.id in names and call.lineno > event.line for call in calls if isinstance(call.func, ast.Name))
+    later = (n for n in event.module.nodes if isinstance(n, ast.Call) and n.lineno > event.line)
+    return any(ast.unparse(call.func) in names for call in later)
 
 
 def _loop_over(event: Event) -> ast.For | None:

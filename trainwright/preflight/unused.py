@@ -126,10 +126,9 @@ def _by_chance(code: ScriptFacts, forward: Code, name: str) -> ast.expr | None:
     """Return the condition under which alone a layer is used: drawn in each process for itself, or in evaluation."""
     loads = _loads(code, name)
     for node in ast.walk(forward.node):
-        if isinstance(node, ast.For) and loads and all(load in set(ast.walk(node.iter)) for load in loads):
-            first = node.body[0]
-            skips = isinstance(first, ast.If) and isinstance(first.body[-1], ast.Continue)
-            if isinstance(first, ast.If) and skips and _drawn(first.test):
+        if isinstance(node, ast.For) and isinstance(first := node.body[0], ast.If) and _drawn(first.test):
+            over = loads and set(ast.walk(node.iter)).issuperset(loads)
+            if over and isinstance(first.body[-1], ast.Continue):
                 return first.test
         if not isinstance(node, ast.If) or node.orelse:
             continue
