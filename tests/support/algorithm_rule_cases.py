@@ -55,6 +55,10 @@ TRACED = {**TENSORS, "checkpoint": {"s3_uri": "s3://bucket/checkpoints"}}
 FOREST = "174872318107.dkr.ecr.us-west-2.amazonaws.com/randomcutforest:1"
 LDA = "266724342769.dkr.ecr.us-west-2.amazonaws.com/lda:1"
 IMAGES = "811284229777.dkr.ecr.us-east-1.amazonaws.com/image-classification:1"
+MANIFEST = {"s3_data": "s3://bucket/train.manifest", "s3_data_type": "AugmentedManifestFile", "input_mode": "Pipe"}
+MANIFEST |= {"attribute_names": ["source-ref", "class"], "content_type": "application/x-recordio"}  # type: ignore[dict-item]
+MANIFESTS = {"train": MANIFEST, "validation": "s3://bucket/validation"}
+WRAPPED = {"train": {**MANIFEST, "record_wrapping": "RecordIO"}, "validation": "s3://bucket/validation"}
 SHARED = {"s3_data": "s3://bucket/train", "distribution": "ShardedByS3Key"}
 CSV = "s3://bucket/train/train.csv"
 SOFTMAX, MANY = "multi:softmax", "multiclass_classifier"
@@ -90,6 +94,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW338", "instance_count", algorithm(LDA, instance_type="ml.c5.4xlarge", instance_count=2), None, 2),
     ("TW338", "instance_type", algorithm(IMAGES, instance_type="ml.c5.4xlarge"), None, 2),
     ("TW338", "inputs.train", algorithm(XGBOOST, inputs={"train": CSV}), None, 2),
+    ("TW338", "inputs.train", algorithm(IMAGES, instance_type="ml.p3.2xlarge", inputs=MANIFESTS), None, 2),
     ("TW338", "inputs", algorithm(XGBOOST, inputs={"training": "s3://bucket/train"}), None, 2),
     ("TW338", "inputs", algorithm(IMAGES, instance_type="ml.p3.2xlarge", inputs=TRAIN), None, 2),
     ("TW316", "source_dir", {"network_isolation": True, "source_dir": "s3://bucket/code.tar.gz"}, image(), 2),
@@ -138,6 +143,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW338", algorithm(LDA, instance_type="ml.c5.4xlarge"), None, 2),
     ("TW338", algorithm(IMAGES, instance_type="ml.p3.2xlarge", inputs=BOTH), None, 2),
+    ("TW338", algorithm(IMAGES, instance_type="ml.p3.2xlarge", inputs=WRAPPED), None, 2),
     ("TW338", {"image": XGBOOST, "inputs": {"training": "s3://bucket/train"}}, None, 2),
     ("TW316", {"network_isolation": True, "source_dir": "s3://bucket/run/sourcedir.tar.gz"}, image(), 2),
     ("TW338", algorithm(IMAGES, instance_type="ml.p3.2xlarge", instance_count=2), None, 2),

@@ -62,16 +62,28 @@ def cudnn_in(image: str | None) -> str:
     return f"{named[1]}.*" if named[1] else "*"
 
 
-def image_notice(image: str | None) -> str | None:
-    """What a plan says about an image of NVIDIA's that is gone or will go."""
-    if image is None or (cuda := _cuda(image)) is None:
+def image_notice(*images: str | None) -> str | None:
+    """What a plan says about images of NVIDIA's that are gone or will go, with the commands that keep a copy.
+
+    Args:
+        images: those that one line names, all of one CUDA version; of None and of other images nothing is said.
+    """
+    found = [image.partition("@")[0] for image in images if image is not None and _cuda(image) is not None]
+    if not found:
         return None
-    if later := successor(image):
-        return f"NVIDIA deleted {image}; {later} has the same CUDA minor version"
-    if within(cuda, nvidia_images().condemned):
+    cuda = str(_cuda(found[0]))
+    if successor(found[0]):
+        later = ", ".join(str(successor(image)) for image in found)
         return (
-            f"NVIDIA deletes its images of CUDA {cuda.partition('.')[0]} without further notice: copy {image} to a "
-            "registry of yours now and name that under [registries] (docs/site.md)"
+            f"NVIDIA deleted {' and '.join(found)}; of the same CUDA minor version: {later}. Where a machine still has "
+            f"it: docker save {found[0]} -o FILE there, docker load -i FILE here"
+        )
+    if within(cuda, nvidia_images().condemned):
+        one = "docker pull $i && docker tag $i REGISTRY/$i && docker push REGISTRY/$i"
+        copied = f"for i in {' '.join(found)}; do {one}; done"
+        return (
+            f"NVIDIA deletes its images of CUDA {cuda.partition('.')[0]} without further notice. Copy them to a "
+            f"registry of yours now, and name that under [registries] (docs/site.md): {copied}"
         )
     return None
 

@@ -46,7 +46,8 @@ UNSUPPORTED = Rule(
     title="a built-in algorithm with instances or data that it does not take",
     source=f"{GUIDE}, common information about built-in algorithms: channel name, instance class; LDA: only "
     "single-instance CPU training; Random Cut Forest: the train channel only supports ShardedByS3Key, test only "
-    "FullyReplicated; XGBoost: valid inputs are text/libsvm (default) or text/csv",
+    "FullyReplicated; XGBoost: valid inputs are text/libsvm (default) or text/csv; image classification, object "
+    "detection and semantic segmentation with an augmented manifest: RecordWrapperType must be RecordIO",
     remedy="Change the job as the message says.",
 )
 REQUIRED = Rule(
@@ -59,10 +60,11 @@ REQUIRED = Rule(
 RULES = (NO_CHANNEL, DIRECTION, LONG_WAIT, LONG_NAME, UNSUPPORTED, REQUIRED)
 # The columns of the guide's table.
 ON_CPUS = {"lda", "randomcutforest"}
-ON_GPUS = {"image-classification", "object-detection", "semantic-segmentation", "seq2seq"}
+ON_IMAGES = {"image-classification", "object-detection", "semantic-segmentation"}
+ON_GPUS = {*ON_IMAGES, "seq2seq"}
 ON_ONE_HOST = {"lda", "object2vec", "semantic-segmentation", "seq2seq"}
 ON_ONE_HOST_WITH_GPUS = {"blazingtext"}
-CHECKPOINTING = {"image-classification", "object-detection", "semantic-segmentation", "sagemaker-xgboost", "xgboost"}
+CHECKPOINTING = {*ON_IMAGES, "sagemaker-xgboost", "xgboost"}
 LONGEST_WAIT = 3600
 _CHANNELS = {
     "image-classification": ("train", "validation"),
@@ -150,6 +152,10 @@ def _data(subject: Subject, name: str) -> Iterator[Finding]:
             wanted = "ShardedByS3Key" if channel == "train" else "FullyReplicated"
             if (chosen := options.get("distribution", "FullyReplicated")) != wanted:
                 yield UNSUPPORTED.finding(f"its distribution is {chosen}; {name} takes {wanted} alone", path=path)
+        streamed = name in ON_IMAGES and options.get("s3_data_type") == "AugmentedManifestFile"
+        if streamed and options.get("record_wrapping") != "RecordIO":
+            told = f"{name} reads an augmented manifest with record_wrapping: RecordIO alone"
+            yield UNSUPPORTED.finding(told, path=path)
         unnamed = name in ("xgboost", "sagemaker-xgboost") and not options.get("content_type")
         if unnamed and address.endswith((".csv", ".csv.gz")):
             told = f"{address.rpartition('/')[2]} would be read as libsvm; set content_type: text/csv"

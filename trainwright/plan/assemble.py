@@ -84,7 +84,7 @@ def make_plan(
     )
     told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
     told += [*unused(line.main, loads, versions), *other_toolkit(line, versions)]
-    if deleted := image_notice(line.base.image):
+    if deleted := image_notice(*dict.fromkeys((line.base.image, line.base.build_image))):
         told.append(deleted)
     base = Base(
         kind=line.base.kind,

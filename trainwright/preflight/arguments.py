@@ -174,6 +174,16 @@ def _parses_its_own_list(code: ScriptFacts) -> bool:
     return bool(parsed) and all(given is not None and "argv" not in ast.unparse(given) for given in lists)
 
 
+def dashed(name: str) -> str:
+    """Return the option that SageMaker makes of a hyperparameter's name (sagemaker-training 5.1.4, mapping.py)."""
+    return f"--{name}" if len(name) > 1 else f"-{name}"
+
+
+def _other(name: str) -> str:
+    """Return the option of a name that SageMaker does not pass: with one dash for two, or two for one."""
+    return f"-{name}" if len(name) > 1 else f"--{name}"
+
+
 def _argument(call: Call, names: tuple[str, ...]) -> Argument:
     positional = not names[0].startswith("-")
     action = call.constant("action")
@@ -183,7 +193,7 @@ def _argument(call: Call, names: tuple[str, ...]) -> Argument:
     return Argument(
         call=call,
         names=tuple(name.lstrip("-") for name in names),
-        passed=tuple(n.lstrip("-") for n in names if n.startswith("--") or len(n.lstrip("-")) == 1),
+        passed=tuple(n.lstrip("-") for n in names if n == dashed(n.lstrip("-"))),
         positional=positional,
         bare=action in FLAGS or "BooleanOptionalAction" in ast.unparse(call.node),
         required=call.constant("required") is True,
@@ -349,7 +359,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     job, entry = code.job, code.script.entry
     assert job is not None and entry is not None
     names = {name for argument in arguments for name in argument.passed}
-    one_dash = {name for argument in arguments if not argument.positional for name in argument.names} - names
+    otherwise_dashed = {name for argument in arguments if not argument.positional for name in argument.names} - names
     passed = {name for name in given if not name.startswith("sagemaker_")}
     if job.model_parallel:
         passed.add("mp_parameters")
@@ -364,13 +374,15 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
                 continue  # argparse completes an unambiguous beginning
             similar = nearest(name, names, 1)
             hint = f"; the script has --{similar[0]}" if similar else ""
-            hint = f"; the script has -{name}, which is another option" if name in one_dash else hint
+            hint = f"; the script has {_other(name)}, which is another option" if name in otherwise_dashed else hint
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
-            yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
+            yield at(UNKNOWN, strict, f"{what} {dashed(name)}{hint}")
     lenient = first(code.called("parse_known_args")) if strict is None else None
     if lenient is not None:
-        for name, known in left_out(lenient, names, passed, every=every, code=code):
-            what = f"the job passes --{name}, which parse_known_args leaves out; the script has --{known}"
+        lost = [(name, _other(name)) for name in sorted(passed & otherwise_dashed)]
+        lost += [(name, f"--{known}") for name, known in left_out(lenient, names, passed, every=every, code=code)]
+        for name, known in lost:
+            what = f"the job passes {dashed(name)}, which parse_known_args leaves out; the script has {known}"
             remedy = "Correct the name in the job, or add the argument."
             yield at(UNKNOWN, lenient, what, severity="warning", remedy=remedy)
     for argument in arguments:
@@ -380,5 +392,6 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             continue
         if argument.required and not argument.positional and not passed & set(argument.passed):
             name = max(argument.names, key=len)
-            what = f"--{name} is required" if argument.passed else f"-{name} is required, and SageMaker passes --{name}"
+            what = f"{dashed(name)} is required"
+            what = what if argument.passed else f"{_other(name)} is required, and SageMaker passes {dashed(name)}"
             yield at(MISSING, argument.call, what)

@@ -287,4 +287,4 @@ def _requirements(image: str | None, job: Job | None, places: Sequence[Path]) ->
     if image is not None:
         known = carried.carried(image)
         return {str(path): requirements.check(path, str(path), known) for path in files if path.is_file()}
-    return {str(path): requirements.check_for(job, path, str(path)) for path in files if path.is_file() and job}
+    return {str(path): requirements.check_for(job, path, str(path)) for path in files if path.is_file()}

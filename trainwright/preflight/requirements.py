@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ UNKNOWN = Rule(
     severity="note",
     title="requirements.txt was not compared with the image, as its packages are not known",
     source="the packages are those of a build record of this machine, or of the lock of the job's `plan`",
-    remedy="Name the image that was built here (preflight --image), or its plan in the job file.",
+    remedy="Name the image that was built here (preflight --image), or the job (--job), whose file has image or plan.",
 )
 RULES = (CHANGES, TIED, UNKNOWN)
 # Up to this torch each release pins one (`torch==`), and each torch has one release; later ones state a lower bound or
@@ -52,10 +53,13 @@ _BRINGING_TORCHVISION = {
 }
 
 
-def check_for(job: Job, path: Path, shown: str) -> list[Finding]:
-    """The findings of a requirements file for the image or the plan of a job; a note if its packages are not known."""
-    if job.image is None and job.plan is None:
-        return []
+def check_for(job: Job | None, path: Path, shown: str) -> list[Finding]:
+    """The findings of a requirements file for the image or the plan of a job; a note if its packages are not known.
+
+    Where neither is named, that matters to what belongs to one torch alone.
+    """
+    if job is None or (job.image is None and job.plan is None):
+        return [*_tied_to_no_image(path, shown)][:1]
     try:
         image = of_job(job)
     except (RequestError, Conflict) as unknown:
@@ -110,6 +114,17 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
         if wanted is not None and canonicalize_name(wanted.name) == name and wanted.specifier:
             return wanted.specifier
     return None
+
+
+def _tied_to_no_image(path: Path, shown: str) -> Iterator[Finding]:
+    """A note on each line whose package replaces the image's torch unless both fit."""
+    from packaging.utils import canonicalize_name
+
+    for number, text in logical_lines(requirements_text(path, shown)):
+        wanted = _requirement(text)
+        if wanted is not None and canonicalize_name(wanted.name) in {"torch", *_OF_ONE_TORCH, *_BRINGING_TORCHVISION}:
+            message = f"{wanted.name} has to fit the image's torch, but no image is named"
+            yield UNKNOWN.finding(message, path=shown, line=number)
 
 
 def _companion(wanted: Requirement, asks: str, image: Carried, shown: str, line: int) -> list[Finding]:

@@ -20,12 +20,13 @@ def save(proof: LineProof, root: Path | None = None) -> Path:
     return path
 
 
-def take(given: Iterable[str], catalog: Catalog) -> list[tuple[LineProof, Line, bool]]:
+def take(given: Iterable[str], catalog: Catalog, root: Path | None = None) -> list[tuple[LineProof, Line, bool]]:
     """Read proofs and check them all, then write those that are newer than what is there.
 
     Args:
         given: files, or folders that hold some at any depth; other JSON files are not expected there.
         catalog: has their lines.
+        root: the folder of proofs (default: where new ones go).
 
     Returns:
         Each with its line and whether it was written.
@@ -37,10 +38,10 @@ def take(given: Iterable[str], catalog: Catalog) -> list[tuple[LineProof, Line, 
     found = [(proof, _line_of(proof, path, lines)) for path in _files(given) for proof in [read(path)]]
     taken = []
     for proof, entry in sorted(found, key=lambda row: row[0].date):
-        there = roots()[-1] / proof.path
+        there = (root or roots()[-1]) / proof.path
         newer = not there.is_file() or read(there).date < proof.date
         if newer:
-            save(proof)
+            save(proof, root)
         taken.append((proof, entry, newer))
     return taken
 
@@ -64,6 +65,13 @@ def _files(given: Iterable[str]) -> list[Path]:
     found = []
     for name in given:
         path = Path(name)
+        if "://" in name:
+            raise RequestError(
+                f"--import {name}: takes files and folders on this machine",
+                remedy=f"Copy it here first: aws s3 cp --recursive {name} proofs-home"
+                if name.startswith("s3://")
+                else "Download it first.",
+            )
         if not path.is_dir():
             found.append(path)
         elif inside := sorted(path.rglob("*.json")):

@@ -97,7 +97,7 @@ def prove(flags: ProveFlags) -> None:
     if flags.twin and not flags.catalog:
         raise RequestError("--twin needs --catalog: the folder with the data of the stand-ins", remedy="docs/proofs.md")
     if flags.imports:
-        emit(_taken(flags.imports, catalog), prove_text, as_json=flags.json_)
+        emit(_taken(flags, catalog), prove_text, as_json=flags.json_)
         return
     entries, site = named(catalog, flags.lines), load_site(Path(flags.site) if flags.site else None)
     options = BuildOptions(progress=flags.progress, skip_source_check=True)  # the first step has asked for all of them
@@ -109,11 +109,12 @@ def prove(flags: ProveFlags) -> None:
         raise Ended(ProofFailed.exit_code)
 
 
-def _taken(given: tuple[str, ...], catalog: Any) -> ProveDocument:
-    """Proofs downloaded."""
+def _taken(flags: ProveFlags, catalog: Any) -> ProveDocument:
+    """Proofs made elsewhere."""
     from trainwright.proofs.home import take
     from trainwright.proofs.places import roots
 
+    root = Path(flags.output).absolute() if flags.output else roots()[-1]
     rows = [
         ProveRow(
             line=f"{proof.framework}/{proof.line}",
@@ -121,9 +122,9 @@ def _taken(given: tuple[str, ...], catalog: Any) -> ProveDocument:
             outcome=proof.outcome,
             new=new,
             steps=(),
-            proof=str(roots()[-1] / proof.path),
+            proof=str(root / proof.path),
         )
-        for proof, _, new in take(given, catalog)
+        for proof, _, new in take(flags.imports, catalog, root)
     ]
     return ProveDocument(schema="trainwright/prove/1", lines=tuple(rows))
 

@@ -57,13 +57,16 @@ def test_a_plan_says_whose_tags_go(cuda, version, goes):
     plan = resolve(make_request(framework="pytorch", cuda=cuda, version=version), CATALOG)
     said = [n for n in plan.notices if "NVIDIA deletes" in n]
     assert len(said) == goes
-    assert all(str(plan.base.image) in n and "[registries]" in n for n in said)
+    images = f"for i in {plan.base.image} {plan.base.build_image}; do docker pull $i"
+    assert all(images in n and "[registries]" in n for n in said)
 
 
 def test_a_line_of_a_deleted_tag_gets_a_note():
-    said = image_notice("nvidia/cuda:11.2.1-base-ubuntu20.04")
+    said = image_notice("nvidia/cuda:11.2.1-base-ubuntu20.04", None)
     assert said
     assert "nvidia/cuda:11.2.2-base-ubuntu20.04" in said
+    assert "docker save nvidia/cuda:11.2.1-base-ubuntu20.04" in said
+    assert image_notice(None, "debian:12") is None
 
 
 def test_metis_comes_from_the_host_that_answers_first():

@@ -57,6 +57,26 @@ def test_arguments_that_a_loop_adds_are_known(added, unknown):
     assert all(name in " ".join(found) for name in unknown)
 
 
+@pytest.mark.parametrize(
+    ("added", "parse", "given", "said"),
+    [
+        ("--k", "parse_known_args", "k", "the job passes -k, which parse_known_args leaves out; the script has --k"),
+        ("--k", "parse_args", "k", "the job passes -k; the script has --k, which is another option"),
+        ("-net", "parse_known_args", "net", "the job passes --net, which parse_known_args leaves out"),
+        ("-k", "parse_args", "k", None),
+        ("-k', '--neighbours", "parse_known_args", "k", None),
+        ("--kk", "parse_known_args", "kk", None),
+    ],
+)
+def test_a_name_of_one_letter_has_one_dash(added, parse, given, said):
+    """sagemaker-training 5.1.4, mapping.py, to_cmd_args; argparse completes the beginnings of words with two dashes."""
+    script = (
+        f"import argparse\np = argparse.ArgumentParser()\np.add_argument('{added}', type=int, default=5)\np.{parse}()"
+    )
+    found = [each.message for each in findings(script, ONE | {"hyperparameters": {given: 15}}) if each.code == "TW193"]
+    assert [message.startswith(said) for message in found] == ([True] if said else []), found
+
+
 def test_an_argument_of_a_loop_is_held_against_its_value():
     """argparse refuses a value that the type of any of the arguments does not convert."""
     added = "for name in ('rate', 'warm_up'):\n            parser.add_argument(f'--{name}', type=int)"

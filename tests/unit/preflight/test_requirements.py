@@ -143,6 +143,18 @@ def test_what_was_not_compared_is_a_note(tmp_path, image, why):
     assert all(why in f["message"] for f in found)
 
 
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [("einops\ntorchvision\nxformers\n", 2), ("timm\n", 1), ("torch>=2\n", 1), ("einops\nnumpy\n", None)],
+)
+def test_what_belongs_to_one_torch_asks_for_the_image(tmp_path, lines, line):
+    (tmp_path / "requirements.txt").write_text(lines)
+    (tmp_path / "train.py").write_text("import torch\n")
+    document = json.loads(call("preflight", str(tmp_path / "train.py"), "--json").stdout)
+    found = [(row["code"], row["severity"], row["line"]) for row in document["findings"]]
+    assert found == ([("TW476", "note", line)] if line else [])
+
+
 def test_the_packages_of_each_plan_have_its_framework():
     catalog = open_catalog()
     for entry in catalog.lines:
@@ -186,4 +198,4 @@ def test_preflight_reads_the_file_of_the_job(built, tmp_path, folder):
     by_job = json.loads(call("preflight", *words, "--job", "job.yaml", "--json", cwd=tmp_path).stdout)
     assert "TW199" in [f["code"] for f in by_job["findings"]]
     plain = json.loads(call("preflight", *words, "--json", cwd=tmp_path).stdout)
-    assert plain["findings"] == []
+    assert [f["code"] for f in plain["findings"]] == ["TW476"]

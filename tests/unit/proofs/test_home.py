@@ -36,6 +36,22 @@ def test_a_batch_s_folder_is_taken(tmp_path, folder):
     )
 
 
+def test_a_folder_that_is_named_takes_them(tmp_path, folder):
+    path = save(proof_of().replace(date=NEW), tmp_path / "home")
+    root = tmp_path / "elsewhere"
+    take([str(path)], open_catalog(), root)
+    assert read(root / "pytorch" / "cpu.json").date == NEW
+    assert not folder.exists()
+    ((_, _, again),) = take([str(path)], open_catalog(), root)
+    assert not again
+
+
+def test_an_address_is_no_file_of_this_machine():
+    with pytest.raises(RequestError, match="files and folders on this machine") as refused:
+        take(["s3://bucket/builds"], open_catalog())
+    assert "aws s3 cp --recursive s3://bucket/builds" in refused.value.remedy
+
+
 @pytest.mark.parametrize(("first", "second"), [(OLD, NEW), (NEW, OLD)])
 def test_the_newer_proof_stays(tmp_path, folder, first, second):
     save(proof_of().replace(date=first))
