@@ -193,6 +193,10 @@ class RefreshDlcFlags(CheckFlag):
         default=None,
         description="newer YAML files of AWS's image documents, comma-separated (default: what was recorded)",
     )
+    clone: str | None = Field(
+        default=None,
+        description="a clone of aws/deep-learning-containers: what its Dockerfiles install, for images not known yet",
+    )
 
 
 @verb
@@ -202,7 +206,8 @@ def refresh_dlc(flags: RefreshDlcFlags) -> None:
 
     from devtools.refresh_dlc import refresh_dlc as make
 
-    make([Path(name) for name in flags.facts.split(",")] if flags.facts else [], check=flags.check)
+    facts = [Path(name) for name in flags.facts.split(",")] if flags.facts else []
+    make(facts, clone=Path(flags.clone) if flags.clone else None, check=flags.check)
 
 
 OWN: dict[str, Verb[Any]] = {

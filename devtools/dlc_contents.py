@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from devtools.dlc_dockerfiles import Dockerfiles
 from trainwright.core.records import parse_record
+from trainwright.sagemaker.dlc import PublishedImage
 from trainwright.sagemaker.dlc_contents import DlcContents
 
 SECTIONS = ("pytorch_sagemaker_gpu", "tensorflow_sagemaker_gpu")
@@ -57,14 +59,35 @@ def contents_of_facts(facts: Mapping[str, Any]) -> list[DlcContents]:
     for section in SECTIONS:
         for entry in facts.get(section, ()):
             row = _row(entry)
-            key = (row.repository, row.version, row.cuda)
+            key = _image(row)
             if key not in latest or latest[key].date <= row.date:
                 latest[key] = row
     for version, also in CPU_ALSO.items():
         given = {"repository": "pytorch", "version": version, "cuda": None, **CPU, "also": also}
         row = parse_record(DlcContents, given, version)
-        latest[row.repository, row.version, row.cuda] = row
-    return [latest[key] for key in sorted(latest, key=str)]
+        latest[_image(row)] = row
+    return ordered(latest.values())
+
+
+def filled(
+    rows: Iterable[DlcContents], images: Iterable[PublishedImage], dockerfiles: Dockerfiles
+) -> list[DlcContents]:
+    """The rows, and one of each further image whose Dockerfile a clone has."""
+    known = {_image(row): row for row in rows}
+    for image in images:
+        known_cuda = image.device == "cpu" or image.cuda
+        if known_cuda and _image(image) not in known and (row := dockerfiles.of(image)) is not None:
+            known[_image(row)] = row
+    return ordered(known.values())
+
+
+def ordered(rows: Iterable[DlcContents]) -> list[DlcContents]:
+    """The rows of a table in the order in which it is written."""
+    return sorted(rows, key=lambda row: str(_image(row)))
+
+
+def _image(row: DlcContents | PublishedImage) -> tuple[str, str, str | None]:
+    return row.repository, row.version, row.cuda
 
 
 def _row(entry: Mapping[str, Any]) -> DlcContents:

@@ -25,7 +25,8 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 
 from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_facts, snapshots_of, support_of
-from devtools.dlc_contents import contents_of_facts, contents_text
+from devtools.dlc_contents import contents_of_facts, contents_text, filled, ordered
+from devtools.dlc_dockerfiles import Dockerfiles
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
 from trainwright.cli.output import say
@@ -44,6 +45,7 @@ from trainwright.sagemaker.dlc import (
     read_table,
 )
 from trainwright.sagemaker.dlc_contents import PATH as CONTENTS_PATH
+from trainwright.sagemaker.dlc_contents import load_contents
 from trainwright.sagemaker.instances import PublishedFile
 
 MAX_BYTES = 300_000
@@ -112,11 +114,12 @@ def _row(each: Record) -> str:
     return json.dumps({key: value for key, value in each.as_json().items() if not (sparse and value is None)})
 
 
-def refresh_dlc(facts: Sequence[Path] = (), *, check: bool = False) -> None:
+def refresh_dlc(facts: Sequence[Path] = (), *, clone: Path | None = None, check: bool = False) -> None:
     """Make ``dlc.json`` anew from the newest packages and the facts.
 
     Args:
         facts: YAML files with facts of the DLC repository; none: those that the file has recorded.
+        clone: of the DLC repository, whose Dockerfiles say what is in images that the facts do not have.
         check: change nothing: download the very versions that the file names, and fail where they, their checksums or
             what is made of them differ from it.
 
@@ -130,7 +133,12 @@ def refresh_dlc(facts: Sequence[Path] = (), *, check: bool = False) -> None:
     text = make_table(snapshots, recorded, old if check else None)
     current = PATH.read_text() if PATH.is_file() else ""
     rows = [row for path in facts for row in contents_of_facts(read_yaml(path))]
-    if rows and not check:
+    if (rows or clone) and not check:
+        kept = load_contents().images if CONTENTS_PATH.is_file() else ()
+        newer = {(row.repository, row.version, row.cuda) for row in rows}
+        rows += [row for row in kept if (row.repository, row.version, row.cuda) not in newer]
+        images = read_table(PATH).images if clone else ()
+        rows = filled(rows, images, Dockerfiles(clone)) if clone else ordered(rows)
         write_atomically(CONTENTS_PATH, contents_text(rows))
     if text == current:
         say(f"{PATH.name}: fresh")

@@ -66,6 +66,10 @@ def test_what_is_in_an_image(image: str, has: dict[str, str]) -> None:
             {"torchvision": "0.23.0", "torchaudio": "2.8.0", "flash-attn": "2.8.3", "transformer-engine": "2.5"},
         ),
         ("tensorflow-training:2.21.0-gpu-py312-cu129-amzn2023-sagemaker", {}),
+        # pytorch/training/docker/2.4/py3/Dockerfile.cpu at aaec0c0e
+        ("pytorch-training:2.4.0-cpu-py311", {"torchvision": "0.19.0", "torchaudio": "2.4.0"}),
+        # pytorch/training/docker/1.9/py3/cu111/Dockerfile.gpu at 965040cb
+        ("pytorch-training:1.9.0-gpu-py38", {"torchvision": "0.10.0"}),
     ],
 )
 def test_what_is_quoted_beside_it(image: str, also: dict[str, str]) -> None:
@@ -83,7 +87,7 @@ def test_the_gpu_locks_of_2026_have_no_mpi4py(version: str) -> None:
     assert "mpi4py" not in found.components
 
 
-@pytest.mark.parametrize("name", ["pytorch:2.13.0", "ubuntu:22.04", "pytorch-training:1.9.0-gpu-py38", "x"])
+@pytest.mark.parametrize("name", ["pytorch:2.13.0", "ubuntu:22.04", "pytorch-training:1.10.2-cpu-py38", "x"])
 def test_of_other_images_nothing_is_known(name: str) -> None:
     assert contents_of(name) is None
 
