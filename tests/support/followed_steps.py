@@ -85,7 +85,7 @@ SWITCHED = (
 )
 PASSED: dict[str, Any] = {**ALONE, "hyperparameters": {"epochs": 2}}
 UNITS = (
-    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type={kind}, nargs='+')\np.parse_args()\n"
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--sizes', type={kind}, nargs='+')\np.parse_args()\n"
 )
 PARSED = (
     "from transformers import HfArgumentParser, TrainingArguments\n"
@@ -229,7 +229,7 @@ STEPS: dict[str, Pair] = {
         "TW198",
         UNITS.format(kind="int"),
         UNITS.format(kind="str"),
-        {**ALONE, "hyperparameters": {"n": "256 128"}},
+        {**ALONE, "hyperparameters": {"sizes": "256 128"}},
     ),
     "a field that no version has": (
         "TW193",

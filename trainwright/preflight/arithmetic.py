@@ -48,6 +48,7 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
         flows |= (left.tags | right.tags) & {"cpu-tensor"}
     if isinstance(op, ast.Div | ast.FloorDiv):
         flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
+        flows |= {"share-length"} if "world" in right.tags and "length" in left.tags else set()
         flows |= mean_of_own(contexts) if "own" in left.tags and "own" in right.tags | counted else set()
     if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:
         flows -= {"share-length"}  # each process's batches, of all processes

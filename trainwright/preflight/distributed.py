@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
+from trainwright.preflight.known import DDP, NO_GRAPH
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions
 from trainwright.preflight.values import WRAPPERS, Value
@@ -206,7 +206,8 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         known = [e for e in steps if "out" in _tags(e)]
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
-            taken_off = any("ddp" in _tags(e) for e in code.ran("module", live=True))  # model.module(batch): TW434
+            inner = [e for e in code.ran("module", live=True) if "ddp" in _tags(e)]  # in training: TW434
+            taken_off = any(not any(map(NO_GRAPH.search, e.contexts)) for e in inner)
             if live and not taken_off and not any(map(_inside, live)):
                 what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
                 yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)

@@ -43,7 +43,15 @@ NOT_AWAITED = Rule(
     source=f"{DOCS}, async_op: the call returns a work handle, and its output may be used after wait()",
     remedy="work = dist.all_reduce(tensor, async_op=True); …; work.wait()",
 )
-RULES = (NOT_AWAITED, SUBGROUP, LISTS, GONE)
+AVERAGED = Rule(
+    code="TW529",
+    severity="error",
+    title="ReduceOp.AVG with a backend that cannot average",
+    source=f"{DOCS}, ReduceOp: AVG is only available with the NCCL backend; of smddp, aws/amazon-sagemaker-examples "
+    "#3967: RuntimeError: SMDDP does not support: ReduceOp; of XLA, pytorch/xla #7782: Invalid reduce op",
+    remedy="op=dist.ReduceOp.SUM, then tensor /= dist.get_world_size()",
+)
+RULES = (NOT_AWAITED, SUBGROUP, LISTS, GONE, AVERAGED)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -56,6 +64,20 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _begun_apart(code)
     yield from _subgroups(code)
     yield from _not_awaited(code)
+    yield from _averaged(code)
+
+
+def _averaged(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an average over the default group, where its backend can only add."""
+    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group" and not e.detached]
+    named = [b.single() if b is not None and code.decided(b) else ... for b in backends]
+    if not named or any(name not in ("smddp", "gloo", "mpi", "xla") for name in named):
+        return
+    for event in code.roles("collective"):
+        own = event.name.startswith("torch.distributed.") and not event.detached and event.arg("group") is None
+        if own and any(ast.unparse(k.value).endswith("ReduceOp.AVG") for k in event.node.keywords if k.arg == "op"):
+            yield at(AVERAGED, (event.module, event.node), f"`{_text(event.node)}` with the backend {named[0]}")
+            return
 
 
 def _not_awaited(code: ScriptFacts) -> Iterator[Finding]:

@@ -215,7 +215,8 @@ def _to_gpu(node: ast.Call, module: Module) -> bool:
     return node.func.attr == "to" and bool(re.search(r"""^['"]cuda|^torch\.device\(['"]cuda""", text))
 
 
-_BY_CHANCE = re.compile(r"worker|rand|shuffle|sampl|permut|seed|choice", re.I)
+# Shuffling divides nothing: each worker still reads to the end.
+_BY_CHANCE = re.compile(r"worker|sampl|permut|choice|randint|rand\(|\brandom\(\)|while True|islice", re.I)
 
 
 def _repeated(loaders: list[Event]) -> Iterator[Finding]:

@@ -50,6 +50,7 @@ from trainwright.preflight import (
     metrics,
     printed,
     reader,
+    removed_columns,
     replicas,
     requirements,
     resumed,
@@ -85,7 +86,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, printed, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
-    *(smp_limits, lightning_ranks, sharded),
+    *(smp_limits, lightning_ranks, sharded, removed_columns),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -59,7 +59,10 @@ def check_for(job: Job | None, path: Path, shown: str) -> list[Finding]:
     Where neither is named, that matters to what belongs to one torch alone.
     """
     if job is None or (job.image is None and job.plan is None):
-        return [*_tied_to_no_image(path, shown)][:1]
+        try:
+            return [*_tied_to_no_image(path, shown)][:1]
+        except RequestError:
+            return []  # pip guesses other encodings
     try:
         image = of_job(job)
     except (RequestError, Conflict) as unknown:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -39,14 +38,6 @@ DIVIDED_TWICE = Rule(
     "gradient_accumulation_steps",
     remedy="accelerator.backward(loss), with the loss as it is.",
 )
-REMOVED = Rule(
-    code="TW503",
-    severity="error",
-    title="a collate function reads columns that the Trainer removes before it",
-    source="transformers, training_args.py, remove_unused_columns: columns that the model's forward does not take are "
-    "removed, unless it is False",
-    remedy="TrainingArguments(…, remove_unused_columns=False)",
-)
 OLD_LOSS = Rule(
     code="TW525",
     severity="error",
@@ -63,11 +54,7 @@ ONE_BATCH = Rule(
     "accelerator.py: 1 by default",
     remedy="Accelerator(gradient_accumulation_steps=…)",
 )
-RULES = (NO_OUTPUTS, DIVIDED_TWICE, REMOVED, OLD_LOSS, ONE_BATCH)
-# What forward of transformers' models takes, and what the Trainer keeps.
-_KEPT = re.compile(
-    r"input|mask|label|token|type|pixel|position|embed|values|features|bbox|start|end|speaker|past|audio|image", re.I
-)
+RULES = (NO_OUTPUTS, DIVIDED_TWICE, OLD_LOSS, ONE_BATCH)
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
 # What all processes have to do at the same step.
 _JOINT = ("should_training_stop", "should_epoch_stop", "should_save", "should_evaluate")
@@ -83,7 +70,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _controls(code)
         yield from _weights_alone(code)
         yield from _of_other(code)
-        yield from _removed(code)
         yield from _signature(code)
     if code.imports("accelerate") is not None:
         yield from _prepared(code)
@@ -95,42 +81,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
     return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {message}", severity=severity)
-
-
-def _removed(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a collate function of the script's own that reads raw columns: ``[row["text"] for row in rows]``."""
-    arguments = list(code.ran("TrainingArguments", "Seq2SeqTrainingArguments", live=True))
-    if len(arguments) != 1 or arguments[0].opened or arguments[0].arg("remove_unused_columns") is not None:
-        return
-    if code.mentions("remove_unused_columns"):
-        return
-    for event in code.ran("Trainer", "Seq2SeqTrainer", live=True):
-        model, collator = event.arg("model", 0), event.arg("data_collator", 2)
-        of_library = model is not None and bool(model.made) and all(m.startswith("transformers.") for m in model.made)
-        made = collator.code if collator is not None else None
-        method = made.method("__call__") if made is not None and isinstance(made.node, ast.ClassDef) else made
-        typed = next((k.value for k in event.node.keywords if k.arg == "data_collator"), None)
-        function = method.node if method is not None else typed
-        if not of_library or not isinstance(function, Function | ast.Lambda):
-            continue
-        names = [a.arg for a in function.args.args if a.arg != "self"][:1]
-        for column in _columns(function, names):
-            if not _KEPT.search(column):
-                what = f"gets a collate function that reads {column!r}, which forward does not take"
-                yield _at(REMOVED, event, what)
-                return
-
-
-def _columns(function: ast.AST, rows: list[str]) -> Iterator[str]:
-    """Yield the constant keys that are read of the items of the rows."""
-    for node in ast.walk(function):
-        if not isinstance(node, ast.comprehension) or ast.unparse(node.iter) not in rows:
-            continue
-        item = ast.unparse(node.target)
-        for each in ast.walk(function):
-            key = each.slice if isinstance(each, ast.Subscript) and ast.unparse(each.value) == item else None
-            if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield key.value
 
 
 def _classes(code: ScriptFacts, ending: str) -> Iterator[tuple[Module, ast.ClassDef]]:

@@ -50,6 +50,7 @@ SHORT = [
     script("loader = accelerator.prepare(loader)\n", of("3 * len(loader)"),
            "model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)\n"),
     script(PREPARE, of("3 * len(loader)"), PREPARED, given="split_batches=False"),
+    script("steps = 3 * math.ceil(len(loader) / accelerator.num_processes)\n", of("steps"), PREPARE, PREPARED),
 ]  # fmt: skip
 WHOLE = [
     script(PREPARE, of("3 * len(loader)")),
@@ -66,6 +67,8 @@ WHOLE = [
     script("from accelerate.utils import DataLoaderConfiguration\n"
            "accelerator = Accelerator(dataloader_config=DataLoaderConfiguration(split_batches=True))\n",
            PREPARE, of("3 * len(loader)"), PREPARED),
+    script("each = math.ceil(len(loader) / accelerator.num_processes)\n", of("each * accelerator.num_processes"),
+           PREPARE, PREPARED),
     script(PREPARE, of("1000"), PREPARED, "print(len(loader))\n"),
     script("import deepspeed\n", PREPARE, of("3 * len(loader)"), PREPARED),
 ]  # fmt: skip

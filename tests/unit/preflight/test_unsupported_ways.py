@@ -89,6 +89,19 @@ COLLATOR = (
     "    return tokenizer([row['{}'] for row in rows])\nmodel = AutoModelForCausalLM.from_pretrained('m')\n"
     "args = TrainingArguments('/opt/ml/model'{})\nTrainer(model=model, args=args, data_collator=collate).train()\n"
 )
+AVERAGE = (
+    "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+    "dist.init_process_group(backend='{}')\nmodel = DDP(torch.nn.Linear(2, 2).cuda())\n"
+    "loss = model(x).sum()\nloss.backward()\ndist.all_reduce(loss.detach(), op=dist.ReduceOp.{})\n"
+)
+TRANSFORM = (
+    "from datasets import load_from_disk\nfrom transformers import AutoModelForImageClassification, Trainer\n"
+    "from transformers import TrainingArguments\n"
+    "def prepared(rows):\n    return {{'pixel_values': process(rows['{}']), 'label': rows['label']}}\n"
+    "data = load_from_disk('d')\ndata.set_transform(prepared)\n"
+    "model = AutoModelForImageClassification.from_pretrained('m')\nargs = TrainingArguments('/opt/ml/model'{})\n"
+    "Trainer(model=model, args=args, train_dataset=data).train()\n"
+)
 ACCELERATE = (
     "import torch\nfrom accelerate import Accelerator\naccelerator = Accelerator(gradient_accumulation_steps=8)\n"
     "model, optimizer = accelerator.prepare(torch.nn.Linear(2, 2), torch.optim.SGD(model.parameters(), lr=1))\n"
@@ -211,6 +224,11 @@ WAYS = {
         DIVIDED.format(", num_replicas=8, rank=int(os.environ['LOCAL_RANK']) // 8"),
         DIVIDED.format(", num_replicas=dist.get_world_size(), rank=dist.get_rank()"),
     ),
+    "a stream that workers repeat in another order": (
+        ("TW501", ONE),
+        LOOP.format(CUDA, STREAM.format("random.Random(7).shuffle(rows)"), LOSS, "model"),
+        LOOP.format(CUDA, STREAM.format("rows = random.sample(rows, 9)"), LOSS, "model"),
+    ),
     "a stream that workers repeat": (
         ("TW501", ONE),
         LOOP.format(CUDA, STREAM.format("pass"), LOSS, "model"),
@@ -246,6 +264,26 @@ WAYS = {
         ("TW503", ONE),
         COLLATOR.format("comment_text", ""),
         COLLATOR.format("input_ids", ""),
+    ),
+    "an average over Gloo": (
+        ("TW529", TWO),
+        AVERAGE.format("gloo", "AVG"),
+        AVERAGE.format("gloo", "SUM"),
+    ),
+    "an average over SageMaker's library": (
+        ("TW529", TWO),
+        AVERAGE.format("smddp", "AVG"),
+        AVERAGE.format("nccl", "AVG"),
+    ),
+    "columns that a transform reads": (
+        ("TW503", ONE),
+        TRANSFORM.format("image", ""),
+        TRANSFORM.format("image", ", remove_unused_columns=False"),
+    ),
+    "columns of forward that a transform reads": (
+        ("TW503", ONE),
+        TRANSFORM.format("file", ""),
+        TRANSFORM.format("pixel_values", ""),
     ),
     "steps that are not accumulated, but shown": (
         ("TW410", ONE),
