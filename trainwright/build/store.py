@@ -59,6 +59,11 @@ class BuildRecord(Record):
             raise ValueError("a smoke report says how many tests failed")
 
     @property
+    def component_bytes(self) -> dict[str, int]:
+        """Bytes of the image's layers by component or shared stage, of those that have any."""
+        return {row.name: row.bytes for row in self.ledger if row.bytes}
+
+    @property
     def folder(self) -> Path:
         """The folder with the record, the Dockerfile and the reports of this image."""
         return image_folder(self.image_id)

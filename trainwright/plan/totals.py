@@ -33,6 +33,9 @@ class ExpectedSize(Document):
     measured: Literal["built", "proven"] = Field(description="by a build of this project, or in the proof of the line")
     date: str = Field(description="YYYY-MM-DD")
     same_plan: bool = Field(description="of this plan; otherwise of the same line with an earlier plan")
+    components: dict[str, int] = Field(
+        default={}, description="bytes of its layers by component; empty if an older proof does not name them"
+    )
 
 
 class ExpectedTime(Document):

@@ -138,13 +138,24 @@ def _size(plan: Plan, builds: list[BuildRecord], proof: LineProof | None) -> Exp
     """Measured here or by a proof; of this plan before that of an earlier one."""
     found = [
         ExpectedSize(
-            bytes=record.size_bytes, measured="built", date=record.built_at[:10], same_plan=record.plan.id == plan.id
+            bytes=record.size_bytes,
+            measured="built",
+            date=record.built_at[:10],
+            same_plan=record.plan.id == plan.id,
+            components=record.component_bytes,
         )
         for record in builds[:1]
     ]
     if proof is not None and proof.stands_for is None:  # the stand-ins of a twin have other sizes
-        same = proof.plan == plan.id
-        found.append(ExpectedSize(bytes=proof.size_bytes, measured="proven", date=proof.date[:10], same_plan=same))
+        found.append(
+            ExpectedSize(
+                bytes=proof.size_bytes,
+                measured="proven",
+                date=proof.date[:10],
+                same_plan=proof.plan == plan.id,
+                components=proof.components,
+            )
+        )
     return min(found, key=lambda each: not each.same_plan, default=None)
 
 

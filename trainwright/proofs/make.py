@@ -62,6 +62,7 @@ def make_proof(
         flavour=plan.flavour,
         image=record.image_id,
         size_bytes=record.size_bytes,
+        components=record.component_bytes,
         sources=checksums(inputs),
         facts={name: _facts(found) for name, found in record.probe.get("facts", {}).items()},
         tests=_outcomes((f"{row['component']}::{row['check']}", row["outcome"]) for row in smoke.get("rows", ())),

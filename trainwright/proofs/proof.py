@@ -101,6 +101,7 @@ class LineProof(ProofHead, forbid_unknown_fields=True):
     flavour: str = ""
     image: Digest
     size_bytes: _Count
+    components: dict[str, _Count] = Field(default={}, description="of these bytes by component; empty in older proofs")
     sources: dict[str, dict[str, str]]
     facts: dict[str, dict[str, str]]
     tests: Outcomes

@@ -26,6 +26,8 @@ PROOFS = {
     "never": "never",
 }
 
+_SHOWN = 4  # components that say why an image is so big; --json has all
+
 
 class PlanFlags(RequestFlags):
     """The flags of ``plan``."""
@@ -107,7 +109,13 @@ def _size_text(expected: ExpectedSize | None) -> str:
     if expected is None:
         return "not known: not built here, and no proof"
     how = "as built here" if expected.measured == "built" else "as proven"
-    return f"{size(expected.bytes)}, {how} on {expected.date}{_plan_text(same=expected.same_plan)}"
+    when = f"{size(expected.bytes)}, {how} on {expected.date}{_plan_text(same=expected.same_plan)}"
+    largest = sorted(expected.components.items(), key=lambda each: -each[1])[:_SHOWN]
+    if not largest:
+        return when
+    rest = expected.bytes - sum(count for _, count in largest)
+    rows = [*largest, *([("the rest", rest)] if rest > 0 else [])]
+    return f"{when}: {', '.join(f'{name} {size(count)}' for name, count in rows)}"
 
 
 def _budget_text(budget: Budget, expected: ExpectedSize | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.build_records import record_of
 from tests.support.in_process import call
 from tests.support.proofs import line_of, proof_of
-from trainwright.build.ledger import TimedStep, Timeline
+from trainwright.build.ledger import LedgerRow, TimedStep, Timeline
 from trainwright.build.store import BuildRecord, save
 from trainwright.catalog.budget import Budget
 from trainwright.catalog.catalog import open_catalog
@@ -20,9 +20,10 @@ from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import LockedBase, LockedSystemPackage, PlanLock, lock_path, save_lock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import line_taken, resolve
-from trainwright.plan.totals import download
+from trainwright.plan.totals import ExpectedSize, download
 from trainwright.proofs.expected import seconds_of, sizes_of, totals_of
 from trainwright.proofs.home import save as save_proof
+from trainwright.proofs.proof import dump, parse
 from trainwright.site.site import Site
 from trainwright.verbs.plan import totals_text
 
@@ -131,6 +132,39 @@ def test_the_last_build_of_the_plan_comes_before_a_newer_one_of_an_earlier_plan(
         "image     2.00 GB, as built here on 2026-11-02",
         "time      50 s, as built here on 2026-11-02, 0 of 25 steps from the cache",
     ]
+
+
+# As measured of the CPU image (bench/figures/layers.json).
+MEASURED = {
+    **{"base": 192_375_124, "python": 6_218_127, "pytorch": 503_277_280, "mpi4py": 3_554_737},
+    **{"sagemaker-toolkit": 138_815_389, "metis": 687_976},
+}
+WHY = "pytorch 503.3 MB, base 192.4 MB, sagemaker-toolkit 138.8 MB, python 6.2 MB, the rest 56.7 MB"
+
+
+@pytest.mark.parametrize("measured", ["built", "proven"])
+def test_what_makes_the_image_so_big_is_named(measured):
+    plan = plan_of()
+    ledger = [LedgerRow(name=name, seconds=1.0, bytes=count, cached=False) for name, count in MEASURED.items()]
+    ledger.append(LedgerRow(name="toolchain", seconds=9.0, bytes=0, cached=False))
+    record = recorded(plan, 1, size_bytes=897_379_512, ledger=tuple(ledger))
+    assert record.component_bytes == MEASURED
+    proof = None
+    if measured == "proven":
+        proof = parse(dump(proof_of().replace(size_bytes=record.size_bytes, components=record.component_bytes)), "")
+        record_file = record.folder / "record.json"
+        record_file.unlink()
+    totals = totals_of(plan, Site(), proof)
+    assert totals.size is not None
+    assert totals.size.components == MEASURED
+    how, day = ("built here", "2026-11-01") if proof is None else ("proven", proof.date[:10])
+    assert totals_text(totals)[1] == f"image     897.4 MB, as {how} on {day}: {WHY}"
+
+
+def test_parts_that_are_all_named_leave_no_rest():
+    expected = ExpectedSize(bytes=3, measured="built", date="2026-11-01", same_plan=True, components={"a": 1, "b": 2})
+    totals = totals_of(plan_of(), Site(), None).replace(size=expected)
+    assert totals_text(totals)[1] == "image     3 B, as built here on 2026-11-01: b 2 B, a 1 B"
 
 
 def test_an_earlier_plan_of_the_line_says_so():

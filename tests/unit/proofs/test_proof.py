@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.proofs import RECORDED, line_of, proof_of, recorded, rehearsed
+from trainwright.build.ledger import LedgerRow
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.errors import RequestError
 from trainwright.plan.of_line import plan_of
@@ -25,6 +26,18 @@ def test_a_proof_is_read_as_it_was_written(tmp_path):
     path.write_text(dump(proof))
     assert read(path) == proof
     assert next(iter(json.loads(path.read_text()))) == "digest"
+
+
+def test_a_proof_has_the_bytes_of_each_component():
+    catalog = open_catalog()
+    entry = line_of("pytorch/cpu", catalog)
+    plan = plan_of(entry, catalog)
+    rows = (("pytorch", 503_277_280), ("metis", 687_976), ("toolchain", 0))
+    ledger = tuple(LedgerRow(name=name, seconds=1.0, bytes=count, cached=False) for name, count in rows)
+    inputs = gather(plan, catalog.alone(entry), Site())
+    record = recorded(plan).replace(ledger=ledger)
+    proof = make_proof(entry, record, inputs, rehearsed(), gpu=False, efa=False)
+    assert json.loads(dump(proof))["components"] == {"metis": 687_976, "pytorch": 503_277_280}
 
 
 @pytest.mark.parametrize(
