@@ -12,6 +12,7 @@ document. A probe of a component that fails yields ``{"error": "..."}`` for that
 
 import csv
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -27,6 +28,7 @@ SCHEMA = "trainwright/probe/1"
 PROBE_SECONDS = 120
 ERROR_CHARACTERS = 600
 LARGEST = 15
+COPIES_FROM = 1000000  # bytes; of smaller files, such as licences, every image has many copies
 LICENCE_CHARACTERS = 200
 LIBRARIES = (
     *("libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcusolver", "libnvrtc", "libcudnn"),
@@ -210,7 +212,7 @@ def duplicates(found: Dict[str, List[Dict[str, Any]]]) -> Dict[str, List[str]]:
 
 
 def walk(mounts: Set[str]) -> Tuple[Dict[str, int], List[Tuple[int, str]], List[str], List[str]]:
-    """One pass over the file system: bytes of directories, of large files, driver libraries, left-overs of uv."""
+    """One pass over the file system: bytes of directories, of files, driver libraries, left-overs of uv."""
     sizes: Dict[str, int] = {}
     files: List[Tuple[int, str]] = []
     drivers: List[str] = []
@@ -243,7 +245,46 @@ def walk(mounts: Set[str]) -> Tuple[Dict[str, int], List[Tuple[int, str]], List[
         while above != "/":
             sizes[above] = sizes.get(above, 0) + total
             above = os.path.dirname(above)
-    return sizes, sorted(files, reverse=True)[:LARGEST], sorted(drivers), sorted(traces)
+    return sizes, sorted(files, reverse=True), sorted(drivers), sorted(traces)
+
+
+def checksum(path: str) -> Optional[str]:
+    """The sha256 of a file; none of what cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def copies(files: List[Tuple[int, str]]) -> List[Dict[str, Any]]:
+    """The large files that are in the image more than once, by content, what wastes most first.
+
+    Links are no copies. Only files of the same size are read.
+
+    Args:
+        files: with their sizes, the largest first.
+    """
+    alike: Dict[int, Dict[Tuple[int, int], str]] = {}
+    for size, path in files:
+        if size <= COPIES_FROM:
+            break
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue
+        alike.setdefault(size, {})[status.st_dev, status.st_ino] = path
+    same: Dict[Tuple[int, str], List[str]] = {}
+    for size, places in alike.items():
+        for path in places.values() if len(places) > 1 else ():
+            digest = checksum(path)
+            if digest:
+                same.setdefault((size, digest), []).append(path)
+    found = [{"bytes": size, "paths": sorted(paths)} for (size, _), paths in same.items() if len(paths) > 1]
+    return sorted(found, key=lambda each: (-each["bytes"] * (len(each["paths"]) - 1), each["paths"]))
 
 
 def largest(sizes: Dict[str, int]) -> List[Dict[str, Any]]:
@@ -380,7 +421,8 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "driver_libraries": drivers,
         "bytes": sizes.get("/", 0),
         "largest_directories": largest(sizes),
-        "largest_files": [{"path": path, "bytes": size} for size, path in files],
+        "largest_files": [{"path": path, "bytes": size} for size, path in files[:LARGEST]],
+        "copies": copies(files),
         "left_overs": left_overs(traces, mounts),
         "secrets": secrets(request["secrets"], ROOTS, mounts) if "secrets" in request else [],
         "compilers": {name: path for name in COMPILERS for path in [shutil.which(name)] if path},

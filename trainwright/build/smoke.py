@@ -15,6 +15,7 @@ from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
 from trainwright.prove import base
 from trainwright.prove import smoke as smoking
+from trainwright.prove.probe import copies_note
 from trainwright.prove.smoke import CONTRACT, BuiltProof, SmokeDocument, SmokeReport
 
 
@@ -34,7 +35,10 @@ def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None 
     if junit is not None:
         check_junit(junit)
     engine = connect(say=say)
-    return smoke_record(built_record(image, engine), image, engine, select=select, say=say, junit=junit)[1]
+    record = built_record(image, engine)
+    if note := copies_note(record.probe):
+        say(f"note: {note}")
+    return smoke_record(record, image, engine, select=select, say=say, junit=junit)[1]
 
 
 def smoke_record(

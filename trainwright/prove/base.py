@@ -30,7 +30,7 @@ from trainwright.prove.differences import differences, distribution
 from trainwright.sources import base_image
 
 # What an image has in common with its base is not the build's; see trainwright.prove.probe.
-KEPT = ("driver_libraries", "compilers", "left_overs", "duplicates", "distributions")
+KEPT = ("driver_libraries", "compilers", "left_overs", "duplicates", "copies", "distributions")
 
 
 def look(engine: Engine, reference: str, plan: Plan, catalog: Catalog, *, say: Say) -> dict[str, Any]:

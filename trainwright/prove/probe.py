@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainwright.core.errors import EngineError, ProofFailed
+from trainwright.core.layout import size
 from trainwright.core.paths import templates_dir
 from trainwright.core.runner import Completed, run
 from trainwright.prove.differences import differences
@@ -22,6 +23,7 @@ SECONDS = 900.0  # for the whole probe
 SESSION_LABEL = "io.trainwright.session"
 _DOCKER_ITSELF_FAILED = 125
 _NOT_FOUND = 127  # of the program in the container
+_SHOWN = 3  # files in a note; the probe's document has all
 
 
 def probe(
@@ -147,6 +149,18 @@ def _started_with(config: Mapping[str, Any]) -> dict[str, Any]:
         "labels": config.get("Labels") or {},
         "volumes": sorted(config.get("Volumes") or {}),
     }
+
+
+def copies_note(found: Mapping[str, Any]) -> str:
+    """What an image has more than once, its base apart; empty if there is nothing. It is no error."""
+    below = [each["paths"] for each in found.get("base", {}).get("copies", ())]
+    own = [each for each in found.get("copies", ()) if each["paths"] not in below]
+    if not own:
+        return ""
+    wasted = sum(each["bytes"] * (len(each["paths"]) - 1) for each in own)
+    shown = [f"{' = '.join(each['paths'])} ({size(each['bytes'])})" for each in own[:_SHOWN]]
+    more = [f"{len(own) - _SHOWN} more"] if len(own) > _SHOWN else []
+    return f"{size(wasted)} are second copies of files: {', '.join(shown + more)}"
 
 
 def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:

@@ -210,6 +210,8 @@ def build_document(record: BuildRecord, pushed: PushDocument | None) -> BuildDoc
 
 def build_text(document: BuildDocument) -> str:
     """The ledger, the image, what to do next; what was pushed."""
+    from trainwright.prove.probe import copies_note
+
     rows = [("component", "seconds", "bytes", "")]
     rows += [
         (row.name, f"{row.seconds:.1f}", size(row.bytes), "cached" if row.cached else "") for row in document.components
@@ -223,6 +225,7 @@ def build_text(document: BuildDocument) -> str:
         "",
         *([f"slowest {slow}"] if (slow := _slowest(document)) else []),
         f"image   {document.image_id[7:19]}  {size(document.size_bytes)} in {document.seconds:.0f} s, {proof}",
+        *([f"note    {note}"] if (note := copies_note(document.probe)) else []),
         *(f"tag     {tag}" for tag in document.tags),
         *([f"pushed  {document.pushed}"] if document.pushed else []),
         f"record  {document.record}",

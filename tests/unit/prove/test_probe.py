@@ -82,6 +82,23 @@ def test_probe_that_does_not_end_well(tmp_path: Path, run: str, error: type[Exce
     assert "rm -f trainwright-probe-" in (tmp_path / "calls").read_text()
 
 
+def test_second_copies_are_a_note() -> None:
+    libraries = {"bytes": 66_600_000, "paths": ["/opt/a/libx.so.1", "/opt/b/libx.so.1"]}
+    others = [{"bytes": 2_000_000 - n, "paths": [f"/{n}/{name}" for name in "abc"]} for n in range(3)]
+    assert probe.copies_note({"copies": [libraries]}) == (
+        "66.6 MB are second copies of files: /opt/a/libx.so.1 = /opt/b/libx.so.1 (66.6 MB)"
+    )
+    assert probe.copies_note({"copies": [libraries, *others]}) == (
+        "78.6 MB are second copies of files: /opt/a/libx.so.1 = /opt/b/libx.so.1 (66.6 MB), "
+        "/0/a = /0/b = /0/c (2.0 MB), /1/a = /1/b = /1/c (2.0 MB), 1 more"
+    )
+    # What the image extends is not ours, and records of before know of no copies.
+    assert probe.copies_note({"copies": [libraries], "base": {"copies": [libraries]}}) == ""
+    assert probe.copies_note({"copies": [libraries, others[0]], "base": {"copies": [libraries]}}).startswith("4.0 MB")
+    assert probe.copies_note({"base": {"copies": {}}}) == ""
+    assert probe.check({}, {"copies": [libraries]}) is None
+
+
 def test_no_client() -> None:
     with pytest.raises(EngineError):
         probe.probe("/no/such/docker", "img", PLAN)

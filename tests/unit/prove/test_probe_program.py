@@ -83,6 +83,68 @@ def test_duplicates_are_distinct_real_files(program: ModuleType, tmp_path: Path)
     assert [file["real"] for file in found["libmpi"]] == [str(one / "libmpi.so.40")]
 
 
+MEGABYTES = 1_500_000
+
+
+def in_a_tree(program: ModuleType, root: Path) -> list[dict[str, Any]]:
+    """The copies that the program finds below a folder."""
+    files = [(path.lstat().st_size, str(path)) for path in root.rglob("*") if not path.is_dir()]
+    found: list[dict[str, Any]] = program.copies(sorted(files, reverse=True))
+    return found
+
+
+def test_copies_are_large_files_with_the_same_content_in_several_places(program: ModuleType, tmp_path: Path) -> None:
+    for name, content in (
+        ("opt/a/libx.so.1", b"x" * MEGABYTES),
+        ("opt/b/other_name.so", b"x" * MEGABYTES),
+        ("opt/c/same_size.so", b"y" * MEGABYTES),
+        ("opt/d/1", b"z" * (MEGABYTES - 1)),
+        ("opt/d/2", b"z" * (MEGABYTES - 1)),
+        ("opt/d/3", b"z" * (MEGABYTES - 1)),
+        ("opt/a/LICENSE", b"l" * 1_000_000),
+        ("opt/b/LICENSE", b"l" * 1_000_000),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    one, two, *three = (
+        str(tmp_path / "opt" / name) for name in ("a/libx.so.1", "b/other_name.so", "d/1", "d/2", "d/3")
+    )
+    assert in_a_tree(program, tmp_path) == [
+        {"bytes": MEGABYTES - 1, "paths": three},
+        {"bytes": MEGABYTES, "paths": [one, two]},
+    ]
+
+
+def test_links_are_no_copies(program: ModuleType, tmp_path: Path) -> None:
+    one = tmp_path / "libx.so.1"
+    one.write_bytes(b"x" * MEGABYTES)
+    (tmp_path / "hard").hardlink_to(one)
+    (tmp_path / "libx.so").symlink_to(one)
+    assert in_a_tree(program, tmp_path) == []
+    (tmp_path / "copy").write_bytes(b"x" * MEGABYTES)
+    assert [each["paths"] for each in in_a_tree(program, tmp_path)] == [
+        [str(tmp_path / "copy"), str(tmp_path / "hard")]
+    ]
+
+
+def test_only_files_of_one_size_are_read(program: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / str(number)).write_bytes(b"x" * (MEGABYTES + number))
+    monkeypatch.setattr(program, "checksum", lambda path: pytest.fail(f"{path} was read"))
+    assert in_a_tree(program, tmp_path) == []
+
+
+def test_what_is_gone_or_cannot_be_read_is_no_copy(program: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * MEGABYTES)
+    assert program.copies([(MEGABYTES, str(tmp_path / "a")), (MEGABYTES, str(tmp_path / "gone"))]) == []
+    assert program.checksum(str(tmp_path)) is None
+    # https://csrc.nist.gov/projects/cryptographic-standards-and-guidelines/example-values: sha256 of "abc"
+    (tmp_path / "abc").write_bytes(b"abc")
+    wanted = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert program.checksum(str(tmp_path / "abc")) == wanted
+
+
 @pytest.mark.parametrize(
     ("name", "is_driver"),
     [
@@ -102,13 +164,15 @@ def test_driver_libraries(program: ModuleType, name: str, is_driver: bool) -> No
 
 def test_survey_is_json(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     # The walk over the whole file system is what takes time on a developer's machine.
-    monkeypatch.setattr(program, "walk", lambda _: ({"/": 10, "/usr": 9}, [(5, "/usr/x")], [], []))
+    monkeypatch.setattr(program, "walk", lambda _: ({"/": 10, "/usr": 9}, [(5, "/usr/x")] * 20, [], []))
     document = json.loads(json.dumps(program.survey({"probes": [{"component": "python", "python": "print('{}')"}]})))
     assert document["schema"] == "trainwright/probe/1"
     assert document["interpreter"]["version"].split(".")[0] == "3"
     assert document["os"]["ID"]
     assert "pytest" in document["distributions"]
     assert document["largest_directories"] == [{"path": "/usr", "bytes": 9}]
+    assert document["largest_files"] == [{"path": "/usr/x", "bytes": 5}] * 15
+    assert document["copies"] == []
     assert document["facts"] == {"python": {}}
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.build_records import record_of
 from tests.support.in_process import call
+from trainwright.build import smoke as smoking
+from trainwright.catalog.catalog import open_catalog
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
 from trainwright.prove.smoke import SmokeDocument, SmokeRow
 from trainwright.verbs.smoke import smoke_text
 
@@ -45,6 +50,18 @@ def test_a_line_for_each_check_when_asked_for():
         "",
         "team/trainer:1: 1 passed, 0 failed, 3 skipped in 38 s",
     ]
+
+
+def test_second_copies_in_the_image_are_a_note(monkeypatch):
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), open_catalog())
+    copies = [{"bytes": 66_600_000, "paths": ["/opt/a.so", "/opt/b.so"]}]
+    record = record_of(plan, "sha256:ab").replace(probe={"copies": copies})
+    monkeypatch.setattr(smoking, "connect", lambda **_: None)
+    monkeypatch.setattr(smoking, "built_record", lambda *_: record)
+    monkeypatch.setattr(smoking, "smoke_record", lambda record, *_, **__: (record, RUN))
+    said: list[str] = []
+    assert smoking.smoke_image("team/trainer:1", select=None, say=said.append) == RUN
+    assert said == ["note: 66.6 MB are second copies of files: /opt/a.so = /opt/b.so (66.6 MB)"]
 
 
 @pytest.mark.parametrize(
