@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.catalog.budget import Budget, read_size
-from trainwright.catalog.catalog import _read_line
+from trainwright.catalog.budget import TOLERANCE, Budget, read_size
+from trainwright.catalog.catalog import _read_line, open_catalog
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import size
 from trainwright.core.paths import images_dir
+from trainwright.proofs.expected import proven_sizes
+from trainwright.proofs.standing import of_lines
 
 # The prefixes of the International System of Units.
 SI = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -133,3 +135,16 @@ def test_a_wrong_budget_is_an_error_with_file_and_line(tmp_path: Path, budget: s
 def test_a_line_may_have_no_budget_or_one_in_bytes(tmp_path: Path) -> None:
     assert _read_line(line_with(tmp_path, "budget: 897000001")).line.budget == 897_000_001
     assert _read_line(line_with(tmp_path, "# no budget")).line.budget is None
+
+
+@pytest.mark.usefixtures("own_places")
+def test_every_proven_line_has_a_budget_that_its_proven_image_keeps() -> None:
+    catalog = open_catalog()
+    sizes = proven_sizes(catalog.lines)
+    standing = of_lines([entry for entry in catalog.lines if entry.path in sizes], catalog)
+    proven = [entry for entry in catalog.lines if entry.path in standing and standing[entry.path].state == "proven"]
+    assert "pytorch/cu132" in [f"{entry.line.framework}/{entry.name}" for entry in proven], "the default"
+    for entry in proven:
+        assert entry.line.budget is not None, entry.path
+        budget = Budget(bytes=entry.line.budget, file=str(entry.path))
+        assert -TOLERANCE < budget.percent_over(sizes[entry.path]) < TOLERANCE, entry.path
