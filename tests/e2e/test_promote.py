@@ -220,6 +220,48 @@ def test_a_connection_that_is_lost_in_the_middle_of_a_layer_costs_that_layer(aws
     assert ecr.tags_of(image.digest)
 
 
+def lose(aws, place: PushPlace, digest: str) -> None:
+    """Have a repository lose a layer of which its registry says, once, that it is there."""
+    repository = (
+        aws.folder / "registry/docker/registry/v2/repositories" / place.account / place.region / place.repository
+    )
+    (repository / "_layers/sha256" / digest.removeprefix("sha256:") / "link").unlink()
+    aws.fail_registry("HEAD", f"/blobs/{digest}", 200)
+
+
+def test_a_shared_layer_that_the_registry_has_lost_is_sent_again(aws, dev, plan, promote, monkeypatch):
+    monkeypatch.setattr(patience, "TRIES", 2)
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
+    shared, first, second = (os.urandom(size) for size in (300_000, 20_000, 20_000))
+    there = PushPlace(PROD, WEST, dev.repository)
+    word = f"{there.host}/{there.repository}"
+    images = [
+        push_proven(*opened(dev), plan, shared, own, built=DAY + timedelta(n)) for n, own in enumerate((first, second))
+    ]
+    promote(dev.digested(images[0].digest), word)
+    ecr, registry = opened(there)
+    before, layer = ecr.tags(), json.loads(images[0].text)["layers"][0]["digest"]
+
+    # It cannot be sent again: no tag is on an image without it, and the first one's stay.
+    lose(aws, there, layer)
+    aws.fail_registry("GET", f"/blobs/{layer}", 500, times=99)
+    failed = promote(dev.digested(images[1].digest), word, code=7)
+    assert failed["promoted"] == []
+    assert "Run the same command again" in failed["remedy"]
+    assert ecr.tags() == before
+    assert not registry.has_blob(layer)
+    aws.release()
+
+    aws.requests.clear()
+    aws.fail_registry("HEAD", f"/blobs/{layer}", 200)
+    promote(dev.digested(images[1].digest), word)
+    refused = [asked.status for asked in aws.requests if asked.method == "PUT" and "/manifests/" in asked.path]
+    assert 400 in refused, "it was the registry that found out"
+    assert registry.has_blob(layer)
+    assert ecr.tags_of(images[1].digest)
+    assert ecr.tags().items() >= before.items()
+
+
 def test_an_index_arrives_with_its_image_and_the_proof_of_that(dev, plan, promote):
     ecr, registry = opened(dev)
     image = push_proven(ecr, registry, plan, *LAYERS, built=DAY)

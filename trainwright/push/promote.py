@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -275,18 +275,38 @@ class _Copy:
         for child in said.get("manifests") or ():
             self._manifest(self._read(child["digest"]), ())
         blobs = {one["digest"]: int(one["size"]) for one in _blobs(said)}
+        sent = self._blobs(blobs)
+        try:
+            self._put(manifest, tags)
+        except RegistryRefused as refused:
+            if refused.details.get("cause") != "layer":
+                raise
+            self._say(f"{self._place.host} lacks a layer that it said it had: all layers are sent again")
+            sent = self._blobs(blobs, again=True)
+            self._put(manifest, tags)
+        self._sent += sent
+
+    def _put(self, manifest: ImageManifest, tags: Sequence[str]) -> None:
+        for tag in tags or (None,):
+            self._writes.put_manifest(manifest, tag)
+
+    def _blobs(self, blobs: Mapping[str, int], *, again: bool = False) -> list[int]:
+        """Copy blobs, and return the bytes that were sent of each.
+
+        Args:
+            blobs: their sizes by digest.
+            again: also those that the registry says it has.
+        """
         transfer = Transfer(len(blobs), sum(blobs.values()))
 
         def copy(blob: tuple[str, int]) -> int:
-            sent = self._writes.copy_blob(self._reads, *blob, moved=partial(transfer.at, blob[0]))
+            sent = self._writes.copy_blob(self._reads, *blob, again=again, moved=partial(transfer.at, blob[0]))
             transfer.finish()
             return sent
 
         with heartbeat(self._say, transfer.text), ThreadPoolExecutor(_AT_ONCE) as pool:
             # The largest first: the others fit beside it.
-            self._sent += pool.map(copy, sorted(blobs.items(), key=lambda blob: -blob[1]))
-        for tag in tags or (None,):
-            self._writes.put_manifest(manifest, tag)
+            return list(pool.map(copy, sorted(blobs.items(), key=lambda blob: -blob[1])))
 
 
 def _blobs(manifest: dict[str, object]) -> Iterator[dict[str, str]]:

@@ -10,11 +10,12 @@ from trainwright.core.errors import Failure, RegistryRefused
 from trainwright.push.references import PushPlace
 
 LOGIN = "aws sso login   # or new keys: aws configure; AWS_PROFILE=NAME selects another profile"
-RefusalKind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "other"]
+RefusalKind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "layer", "other"]
 # Texts of the engine in the stream of a push, or of a registry; the first match counts. They come from ECR's errors,
 # from docker's and containerd's sources, and from a registry in which the failures were provoked.
 _TEXTS: tuple[tuple[RefusalKind, str], ...] = (
     ("disk", r"no space left on device|disk quota exceeded"),
+    ("layer", r"manifest[ _]blob[ _]unknown"),
     (
         "token",
         r"authorization token (has expired|is invalid)|no basic auth credentials|unauthorized|authentication required",
@@ -31,7 +32,13 @@ _TEXTS: tuple[tuple[RefusalKind, str], ...] = (
     ),
 )
 _AGAIN = "Run the same command again; layers already pushed are not sent again."
-_RETRIED = frozenset({"token", "busy", "network"})
+LOST = (
+    "The registry lacks a layer of the image, although it said that it had it. Run the same command again: it sends "
+    "what the registry says is missing. If it ends in the same way, send the image to a new repository, which takes "
+    "all layers."
+)
+# At another try an engine asks for each layer again, and sends those that are now said to be missing.
+_RETRIED = frozenset({"token", "busy", "network", "layer"})
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ def registry_failure(refusal: Refusal, *, place: str, tries: int, create: str) -
         "immutable": "The tag belongs to another image: --revision 2 gives this one its own tag.",
         "denied": _permission(refusal.text, "ecr:PutImage and the ecr:*Layer* actions"),
         "disk": "docker system df shows what fills the engine's disk; free space and run the same command again.",
+        "layer": LOST,
         "other": "Run the same command again; layers already pushed are not sent again.",
     }
     if "x509" in refusal.text or "certificate" in refusal.text:
@@ -142,6 +150,7 @@ _REMEDIES = {
     "TooManyRequestsException": _BUSY,
     "RequestLimitExceeded": _BUSY,
     "LimitExceededException": "A quota is used up: aws service-quotas list-service-quotas --service-code ecr",
+    "LayersNotFoundException": LOST,
     "KmsException": "The repository's KMS key cannot be used: its policy must allow ECR and this caller.",
 }
 

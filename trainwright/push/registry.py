@@ -23,7 +23,7 @@ from trainwright.core.say import Say
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.patience import Patience, retry_after
 from trainwright.push.published import Published, published_of
-from trainwright.push.refusals import read_refusal
+from trainwright.push.refusals import LOST, read_refusal
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, LARGEST, content_length, open_url, reason
 
@@ -177,7 +177,13 @@ class Registry:
             self._ask(self._upload(answer, digest), method="PUT", data=blob)
 
     def copy_blob(
-        self, source: Registry, digest: str, size: int, *, moved: Callable[[int, int], None] = lambda *_: None
+        self,
+        source: Registry,
+        digest: str,
+        size: int,
+        *,
+        again: bool = False,
+        moved: Callable[[int, int], None] = lambda *_: None,
     ) -> int:
         """Copy a blob of any size from another repository, through this machine's memory piece by piece.
 
@@ -185,6 +191,7 @@ class Registry:
             source: has it.
             digest: of the blob.
             size: in bytes.
+            again: send it even if the registry says that it has it.
             moved: takes the bytes that are there so far, and how many have just been sent.
 
         Returns:
@@ -193,13 +200,13 @@ class Registry:
         Raises:
             RegistryRefused: one of the two refused, or the bytes are not those of the digest.
         """
-        if self.has_blob(digest):
+        if not again and self.has_blob(digest):
             moved(size, 0)
             return 0
 
         # A repository of the same registry lends it, in ECR if the account has the setting BLOB_MOUNTING.
         near = source._ecr.place.host == self._ecr.place.host
-        mount = f"?mount={digest}&from={quote(source._ecr.place.repository, safe='')}" if near else ""
+        mount = f"?mount={digest}&from={quote(source._ecr.place.repository, safe='')}" if near and not again else ""
 
         def attempt(renew: bool) -> int:
             with self._open(f"blobs/uploads/{mount}", renew=renew, method="POST", data=b"") as begun:
@@ -307,11 +314,14 @@ class Registry:
                 again = f"again in {pause:.0f} s (try {patience.failed + 1} of {patience.tries})"
                 self._say(f"{self._name}: {what}: {why}; {again}")
                 self._sleep(pause)
+        kind = read_refusal(why).kind
         raise RegistryRefused(
             f"{self._name}: {what}: {why}",
-            remedy="Run the same command again; layers already pushed are not sent again. If a certificate is not "
+            remedy=LOST
+            if kind == "layer"
+            else "Run the same command again; layers already pushed are not sent again. If a certificate is not "
             "trusted, name its authority with ca_bundle in the site file, or SSL_CERT_FILE.",
-            cause=read_refusal(why).kind,
+            cause=kind,
         )
 
     def _open(

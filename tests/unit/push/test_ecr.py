@@ -218,6 +218,14 @@ def test_a_policy_of_ones_own(tmp_path: Path):
         ("read tcp 1.2.3.4:5->6.7.8.9:443: read: connection reset by peer", "network", True),
         ('Put "https://h/v2/": EOF', "network", True),
         ("write /var/lib/docker/tmp/x: no space left on device", "disk", False),
+        # docker/for-linux#736, and ECR's in int128/docker-manifest-create-action#63.
+        ("manifest blob unknown: blob unknown to registry", "layer", True),
+        (
+            "manifest blob unknown: Images with digests '[sha256:88]' required for pushing image into repository with "
+            "name 'REPOSITORY' in the registry with id 'ACCOUNT' do not exist",
+            "layer",
+            True,
+        ),
         ("something nobody knows", "other", False),
     ],
 )

@@ -158,6 +158,18 @@ def test_what_will_not_pass_is_not_tried_again(text):
     assert len(engine.passwords) == 1
 
 
+def test_a_layer_that_the_registry_has_lost_is_asked_for_again():
+    # docker/for-linux#736
+    lost = error("errors:\nmanifest blob unknown: blob unknown to registry\n")
+    engine = Engine(lost, GOOD)
+    assert pushed(engine).digest == DIGEST
+    with pytest.raises(RegistryRefused, match="blob unknown to registry") as refused:
+        pushed(Engine(*[lost] * patience.TRIES))
+    assert refused.value.details["cause"] == "layer"
+    assert "Run the same command again" in refused.value.remedy
+    assert "new repository" in refused.value.remedy
+
+
 def test_an_end_without_a_digest_is_no_success():
     engine = Engine(*[[{"status": "Pushed", "id": "b"}]] * patience.TRIES)
     with pytest.raises(RegistryRefused, match="digest"):
