@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import builds
 from trainwright.build.options import BuildOptions
-from trainwright.build.store import BuildRecord
+from trainwright.build.store import BuildRecord, all_records
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import BuildFailed, EngineError, Failure, ProofFailed
 from trainwright.engine.engine import connect, find_client
@@ -209,11 +209,15 @@ def test_an_engine_that_lost_a_layer_ends_with_a_remedy(small_catalog, spare_eng
         assert build(plan, small_catalog, site).image_id, "what the remedy says helps"
 
 
-def test_a_full_disk_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch):
+def test_a_full_disk_ends_with_a_remedy_and_leaves_no_tag(small_catalog, spare_engine, monkeypatch, docker):
     site = load_site().replace(build_network="host")
     with spare_engine(tmpfs="180m") as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
         with pytest.raises(Failure) as refused:
             build(small_plan(small_catalog), small_catalog, site)
+        # In the second engine, which had no image before. What is left of the build may be there without a name.
+        named = docker("images", "--all", "--format", "{{.Repository}}:{{.Tag}}").split()
+        assert set(named) <= {"<none>:<none>"}
     assert refused.value.exit_code in (4, 5)
     assert "disk" in refused.value.remedy.lower()
+    assert all_records() == []
