@@ -85,7 +85,8 @@ SWITCHED = (
 )
 PASSED: dict[str, Any] = {**ALONE, "hyperparameters": {"epochs": 2}}
 UNITS = (
-    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--sizes', type={kind}, nargs='+')\np.parse_args()\n"
+    "import argparse\np = argparse.ArgumentParser()\n"
+    "p.add_argument('--sizes', type={kind}, nargs='+')\np.parse_args()\n"
 )
 PARSED = (
     "from transformers import HfArgumentParser, TrainingArguments\n"
