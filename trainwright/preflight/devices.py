@@ -160,8 +160,39 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         event, _ = fixed[0]
         yield at(NO_DEVICE, (event.module, event.node), f"`{_text(event)}`: the same GPU in every process of a host")
         return
-    if not selected and not code.smp:
+    if selected:
+        yield from _away(code)
+    elif not code.smp:
         yield from _default(code)
+
+
+def _away(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a model, or what a step moves, on a constant GPU, though each process selects its own."""
+    if code.smp or code.imports("ray") is not None or code.says("^CUDA_VISIBLE_DEVICES$"):
+        return
+    wrapped = [e.arg("module", 0) for e in code.wrapped_events]
+    steps = {loop for e in code.ran("backward", live=True) for loop in e.loops}
+    fixed = [(e, v) for e in code.ran("to", "cuda", live=True) for v in _chosen(e) if _fixed(v) and code.decided(v)]
+    fixed = [(e, v) for e, v in fixed if e.receiver is not None and not e.guards and not _moved_again(code, e)]
+    models = [(e, v) for e, v in fixed if e.receiver in wrapped or (e.receiver and "model" in e.receiver.tags)]
+    for event, place in models or [(e, v) for e, v in fixed if steps.intersection(e.loops)]:
+        number = next(str(c).removeprefix("cuda:") for c in place.constants or () if _fixed(Value(constants=(c,))))
+        what = f"`{_text(event)}`: GPU {number} in every process of a host, though each selects its own"
+        # DistributedDataParallel moves the model's inputs, and nothing else, to the right one.
+        certain = bool(models) and "flag" not in place.tags
+        yield at(NO_DEVICE, (event.module, event.node), what, severity="error" if certain else "warning")
+        return
+
+
+def _moved_again(code: ScriptFacts, event: Event) -> bool:
+    """Return whether the same thing is moved later to a GPU that may be the process's own."""
+    for later in code.ran("to", "cuda"):
+        place = later.arg("device", 0)
+        own = later.last == "cuda" if place is None else (place.constants is None or place.may_be("cuda"))
+        own = own and not (place is not None and place.name.startswith("torch."))  # a dtype
+        if own and later.order > event.order and later.receiver is event.receiver:
+            return True
+    return False
 
 
 def _many(event: Event) -> bool:

@@ -22,6 +22,7 @@ RANK = "int(os.environ['RANK'])"
 SET = f"torch.cuda.set_device({LOCAL})\n"
 FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 UNCALLED = "def never_called(x):\n    {}\n"
+STEP = "for rows in loader:\n    {}\n    model(rows).sum().backward()\n"
 ACCELERATE = f"import accelerate\n{HEAD}"
 VISIBLE = "os.environ['CUDA_VISIBLE_DEVICES'] = {}\n"
 SPAWNED = "import torch.multiprocessing as mp\ndef work(n):\n    pass\nmp.spawn(work, nprocs=8)\n"
@@ -107,6 +108,59 @@ CASES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ),
     ("TW121", True, HEAD + SET + "place = torch.device('cuda:0')\nmodel.to('cpu')\nmodel.to(place)\n", ONE),
     ("TW121", True, HEAD + f"model.to('cuda')\nDDP(model, device_ids=[{LOCAL}])\n", ONE),
+    # A model on one GPU, though each process selects its own.
+    *(
+        ("TW121", found, HEAD + SET + line, job)
+        for found, line, job in (
+            *(
+                (True, line, ONE)
+                for line in (
+                    "model.to('cuda:0')",
+                    "model.cuda(0)",
+                    "model.cuda(device=0)",
+                    "device = 'cuda:0'\nmodel.to(device)",
+                    "device = 'cuda:0' if torch.cuda.is_available() else 'cpu'\nDDP(model.to(device))",
+                    "if torch.cuda.is_available():\n    model.to('cuda:0')",
+                    "from models import build\nDDP(build().to('cuda:0'))",
+                    "from models import build\nDDP(module=build().to('cuda:0'))",
+                    "model.to('cuda:0')\nmodel.to('cpu')",
+                    "model.to('cuda:0')\nmodel.to(torch.half)",
+                    f"model.to({LOCAL})\nmodel.to('cuda:0')",
+                    f"model.to('cuda:0')\ntorch.nn.Linear(1, 1).to({LOCAL})",
+                )
+            ),
+            (True, STEP.format("rows.to('cuda:0')"), ONE),
+            (True, STEP.format("rows.cuda(0)"), ONE),
+            (True, parser('"--device", default="cuda:0"') + "model.to(args.device)", ONE),
+            (False, parser('"--device", default="cuda:0"') + "model.to(args.device)", None),
+            *(
+                (False, line, ONE)
+                for line in (
+                    "from models import build\nbuild().to('cuda:0')",
+                    "if args.debug:\n    model.to('cuda:0')",
+                    "if dist.get_rank() == 0:\n    model.to('cuda:0')",
+                    "if dist.get_world_size() == 1:\n    model.to('cuda:0')",
+                    f"device = 'cuda:0'\nif dist.is_initialized():\n    device = {LOCAL}\nmodel.to(device)",
+                    f"model.to('cuda:0')\nmodel.to({LOCAL})",
+                    "model.to('cuda:0')\nmodel.cuda()",
+                    "model.to('cuda:0')\nmodel.to('cuda')",
+                    "model.to('cpu')",
+                    "model.to(torch.half)",
+                    UNCALLED.format("model.to('cuda:0')"),
+                    "import ray\nmodel.to('cuda:0')",
+                    "shown = os.environ.get('CUDA_VISIBLE_DEVICES')\nmodel.to('cuda:0')",
+                    STEP.format(f"rows.to({LOCAL})"),
+                    STEP.format("rows.to('cuda')"),
+                    STEP.format("if args.debug:\n        rows.to('cuda:0')"),
+                    STEP.format(f"rows = rows.to('cuda:0')\n    rows.to({LOCAL})"),
+                    STEP.format("pass") + "for rows in held_out:\n    rows.to('cuda:0')",
+                )
+            ),
+            (False, "model.to('cuda:0')", PAIR),
+        )
+    ),
+    ("TW121", True, HEAD + f"DDP(model.to('cuda:0'), device_ids=[{LOCAL}])\n", ONE),
+    ("TW121", False, SMP.replace("torch.cuda.set_device", "model.to('cuda:0')\ntorch.cuda.set_device"), SMP_JOB),
     ("TW121", False, PROCESSES, ALONE),
     ("TW121", False, parser('"--gpu", type=int, default=0') + HEAD + "torch.cuda.set_device(args.gpu)\n", ONE),
     ("TW121", False, parser('"--device", default="cuda"') + HEAD + "model.to(args.device)\n", ONE),
@@ -187,6 +241,10 @@ def test_a_gpu_is_reported_where_several_processes_share_it(
         (HEAD + "torch.cuda.set_device(0)\n", "error"),
         (ACCELERATE + "model.to('cuda:0')\n", "warning"),
         (HEAD + "DDP(model)\n" + SET, "warning"),
+        (HEAD + SET + "model.to('cuda:0')\n", "error"),
+        (HEAD + SET + parser('"--device", default="cuda:0"') + "model.to(args.device)\n", "warning"),
+        # DistributedDataParallel itself moves what is given to the model (torch/nn/parallel/distributed.py).
+        (HEAD + SET + STEP.format("rows = rows.to('cuda:0')"), "warning"),
     ],
 )
 def test_what_is_certain_is_an_error(script: str, severity: str) -> None:
@@ -196,3 +254,9 @@ def test_what_is_certain_is_an_error(script: str, severity: str) -> None:
 def test_the_call_is_named() -> None:
     (found,) = [each for each in findings(HEAD + "torch.cuda.set_device(0)\n", ONE) if each.code == "TW121"]
     assert "torch.cuda.set_device(0)" in found.message
+
+
+def test_the_constant_gpu_is_named() -> None:
+    script = HEAD + SET + "device = 'cuda:1' if torch.cuda.is_available() else 'cpu'\nmodel.to(device)\n"
+    (found,) = [each for each in findings(script, ONE) if each.code == "TW121"]
+    assert "`model.to(device)`: GPU 1 in every process" in found.message
