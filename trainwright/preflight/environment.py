@@ -14,6 +14,7 @@ from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MP
 from trainwright.preflight.events import Event
 from trainwright.preflight.option_names import spelled
 from trainwright.preflight.reader import Module
+from trainwright.preflight.rendezvous import COMPUTED, NOT_SET, implied
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, meant, qualified
 from trainwright.preflight.values import Value
@@ -63,14 +64,6 @@ CHANNEL = Rule(
     source=f"{ENVIRONMENT}: SM_CHANNEL_<NAME> is set for each channel of the job's inputs, in capitals",
     remedy="Name the channel as in the job's inputs, or add it there.",
 )
-NOT_SET = Rule(
-    code="TW166",
-    severity="error",
-    title="the script reads a variable that the job's launcher does not set",
-    source="PyTorch's documentation of torchrun (RANK, LOCAL_RANK, WORLD_SIZE); Open MPI's of mpirun (OMPI_COMM_…); "
-    f"{TOOLKIT}: without a launcher there are only SM_HOSTS and SM_CURRENT_HOST",
-    remedy="Use the launcher that sets it (torch_distributed for RANK), or read it with a default.",
-)
 RULES = (NUMBER, AS_NUMBER, GPU_COUNT, OVERWRITTEN, UNKNOWN, CHANNEL, NOT_SET)
 
 
@@ -81,6 +74,15 @@ NUMERIC = (ast.Mult, ast.Sub, ast.Div, ast.FloorDiv, ast.Pow)
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    found = list(_names(code))
+    yield from found
+    yield from _values(code)
+    if not any(each.code == NOT_SET.code for each in found):
+        yield from implied(code, _set_by_script(code))
+
+
+def _names(code: ScriptFacts) -> Iterator[Finding]:
+    """Check each place that sets or reads a variable by its name."""
     for module in code.modules:
         for node in module.nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
@@ -98,7 +100,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _calls(code, call)
     for module, place, name in code.computed:
         yield from _read(code, module, place, name, required=True)
-    yield from _values(code)
 
 
 def _values(code: ScriptFacts) -> Iterator[Finding]:
@@ -221,13 +222,20 @@ def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, requir
 
 
 def _set_by_script(code: ScriptFacts) -> set[str]:
-    """Return the names that the script sets itself."""
+    """Return the names that the script sets itself; …: and others, which cannot be seen."""
     found = set()
     for module in code.modules:
         for node in module.nodes:
-            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and (name := _key(module, node)):
-                found.add(name)
+            stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+            if stored and isinstance(node, ast.Subscript) and _is_environ(module, node.value):
+                found.add(_key(module, node) or COMPUTED)
     found |= {str(call.constant("key", 0)) for call in code.called("setdefault", "putenv")}
+    for call in code.called("update"):
+        func = call.node.func
+        if isinstance(func, ast.Attribute) and _is_environ(call.module, func.value):
+            found |= {keyword.arg or COMPUTED for keyword in call.node.keywords}
+            keys = [key for each in call.node.args for key in (each.keys if isinstance(each, ast.Dict) else [None])]
+            found |= {str(key.value) if isinstance(key, ast.Constant) else COMPUTED for key in keys}
     return found
 
 
