@@ -375,7 +375,7 @@ def _trains(code: ScriptFacts, event: Event) -> bool:
 
 def _meant(code: ScriptFacts) -> bool:
     """Return whether the script is one for SageMaker, or says where results go: a benchmark has nothing to save."""
-    if any("sagemaker" in str(name) for name in code.launch.hyperparameters):
+    if code.submitted or any("sagemaker" in str(name) for name in code.launch.hyperparameters):
         return True
     if code.says(r"^SM_(MODEL_DIR|OUTPUT_DATA_DIR|CHANNEL_\w+|HOSTS|NUM_GPUS|CURRENT_HOST)$|^/opt/ml/"):
         return True

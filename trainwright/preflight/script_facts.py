@@ -251,6 +251,12 @@ class ScriptFacts(ScriptCode):
         return (self.launch.hosts or 1) > 1
 
     @property
+    def submitted(self) -> bool:
+        """Whether the job file describes a job that can be submitted, not only what the script runs on."""
+        job = self.job
+        return job is not None and bool(job.image or job.role or job.entry_point or job.inputs)
+
+    @property
     def launcher(self) -> Launcher | None:
         """The launcher that starts the script; None without a job file."""
         return self.job.launcher if self.job else None

@@ -264,6 +264,20 @@ RESULTS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW144", False, parser('"--rows"') + "import torch" + LOOP, {**ALONE, "hyperparameters": {"rows": 1}}),
     ("TW144", True, "import torch" + LOOP, {**ALONE, "hyperparameters": {"rows": 1, "model_dir": "s3://b"}}),
     ("TW144", False, parser('"--model_dir"') + "import tensorflow as tf\nmodel.fit(data)\n", TENSORFLOW),
+    # A job file that describes the whole job asks for a result; one of instances and processes alone does not.
+    *(
+        ("TW144", found, "import torch" + LOOP, ALONE | more)
+        for found, more in (
+            (True, {"image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/pytorch:1"}),
+            (True, {"role": "arn:aws:iam::123456789012:role/training"}),
+            (True, {"entry_point": "train.py"}),
+            (True, {"inputs": {"training": "s3://b/x"}}),
+            (False, {"instance_count": 2}),
+            (False, {"distribution": {"torch_distributed": {"enabled": True}}}),
+            (False, {"hyperparameters": {"rows": 1}}),
+        )
+    ),
+    ("TW144", False, "import torch" + LOOP + "torch.save(weights, place())\n", ALONE | {"entry_point": "train.py"}),
     # --- nothing of it is in SM_MODEL_DIR
     ("TW145", True, elsewhere(), ALONE),
     ("TW145", False, elsewhere(path="where + '/m.pt'"), ALONE),
