@@ -13,11 +13,10 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.left_out import left_out
 from trainwright.preflight.option_lists import LISTED, refusal
 from trainwright.preflight.option_names import spelled
+from trainwright.preflight.option_values import ARGUMENTS, VALUE, refused
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, first, reachable
-from trainwright.sagemaker.toolkit import TOOLKIT
 
-ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
 BOOL = Rule(
     code="TW190",
     severity="error",
@@ -73,13 +72,6 @@ HYDRA = Rule(
     title="Hydra expects name=value, but SageMaker passes --name value",
     source=f"{ARGUMENTS}; aws/sagemaker-python-sdk #4247",
     remedy="Start Hydra from a small script that turns SM_HPS into overrides, or remove the job's hyperparameters.",
-)
-VALUE = Rule(
-    code="TW198",
-    severity="error",
-    title="the job passes a value that the argument does not accept",
-    source=f"{ARGUMENTS}; argparse stops with exit code 2 where type or choices refuse a value",
-    remedy="Correct the hyperparameter, or the argument's type or choices.",
 )
 RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA, VALUE, LISTED)
 FLAGS = ("store_true", "store_false", "store_const", "count")
@@ -225,7 +217,7 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
         return
     default = call.given("default")
     if in_job is not None and not argument.bare:
-        yield from _value(call, shown, given[in_job])
+        yield from refused(call, shown, given[in_job])
         if why := refusal(call, given[in_job]):
             yield at(LISTED, call, f"{shown} {why}")
     textual = name == "str" and call.given("choices") is None
@@ -308,34 +300,6 @@ def _converted(code: ScriptFacts, argument: Argument) -> bool:
         or (isinstance(use, ast.Call) and isinstance(use.func, ast.Name) and use.func.id in ("int", "float"))
         for use in uses
     )
-
-
-def _value(call: Call, shown: str, value: object) -> Iterator[Finding]:
-    """Hold a hyperparameter against ``type`` and ``choices``, as argparse would."""
-    kind, choices = call.given("type"), call.given("choices")
-    converters = {"int": int, "float": float}
-    # SageMaker writes every value as text; of a list, option_lists knows what becomes.
-    text = str(value)
-    nargs = call.given("nargs")
-    several = len(value.split()) if isinstance(value, str) else 1
-    if nargs is not None and isinstance(kind, ast.Name) and kind.id in converters and several > 1:
-        what = f"{shown} '{text}' is passed as one word, not as {several}: invalid {kind.id} value"
-        yield at(VALUE, call, what)
-    if nargs is not None or call.given("action") is not None or isinstance(value, list | dict):
-        return
-    converted: object = text
-    if isinstance(kind, ast.Name) and kind.id in converters:
-        try:
-            converted = converters[kind.id](text)
-        except ValueError:
-            yield at(VALUE, call, f"{shown} {text}: invalid {kind.id} value")
-            return
-    elif kind is not None and not (isinstance(kind, ast.Name) and kind.id == "str"):
-        return
-    if isinstance(choices, ast.List | ast.Tuple | ast.Set) and all(isinstance(e, ast.Constant) for e in choices.elts):
-        known = [e.value for e in choices.elts if isinstance(e, ast.Constant)]
-        if converted not in known:
-            yield at(VALUE, call, f"{shown} {text}: choose from {', '.join(map(repr, known))}")
 
 
 def tensorflow_job(code: ScriptFacts) -> bool:

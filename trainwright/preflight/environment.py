@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.arguments import tensorflow_job
 from trainwright.preflight.call import Call
 from trainwright.preflight.distributed import GROUP_PLACE
 from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
@@ -213,12 +214,45 @@ def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, requir
         severity: Severity | None = None if required else "warning"
         what = f"{name}: did you mean {similar[0]}?" if similar else f"{name}: SageMaker sets no such variable"
         yield at(UNKNOWN, (module, node), what, severity=severity)
+    if not given and name.startswith("SM_CHANNEL_"):
+        yield from _channel(code, module, node, name, required=required)
+    elif not given and name.startswith("SM_HP_") and required:
+        yield from _hyperparameter(code, module, node, name)
+
+
+def _channel(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, required: bool) -> Iterator[Finding]:
+    """Report the variable of a channel that the job does not have."""
     inputs = code.job.inputs if code.job else {}
-    if name.startswith("SM_CHANNEL_") and inputs:
-        channels = {f"SM_CHANNEL_{channel.upper()}" for channel in inputs}
-        if name not in channels:
-            channel_list = f"the job has {', '.join(sorted(inputs))}"
-            yield at(CHANNEL, (module, node), f"{name}: {channel_list}", severity=None if required else "warning")
+    if inputs and name not in {f"SM_CHANNEL_{channel.upper()}" for channel in inputs}:
+        channel_list = f"the job has {', '.join(sorted(inputs))}"
+        yield at(CHANNEL, (module, node), f"{name}: {channel_list}", severity=None if required else "warning")
+    elif not inputs and required and code.submitted and _comes_to(code, module, node):
+        # Inputs may be passed when the job is started.
+        yield at(CHANNEL, (module, node), f"{name}: the job file has no inputs", severity="warning")
+
+
+def _hyperparameter(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> Iterator[Finding]:
+    """Report the variable of a hyperparameter that the job does not pass (sagemaker-training, ``to_env_vars``)."""
+    passed = {*(code.job.arguments if code.job else ())}
+    if not (passed or code.submitted) or name in _set_by_script(code) or not _comes_to(code, module, node):
+        return
+    added = {"model_dir"} if tensorflow_job(code) else set()
+    added |= {"mp_parameters"} if code.job is not None and code.job.model_parallel else set()
+    # SDK 2 keeps the dashes of a name, and SDK 3's driver makes underscores of them.
+    if name.replace("-", "_") not in {f"SM_HP_{each.replace('-', '_').upper()}" for each in (*passed, *added)}:
+        given = f"the job passes {', '.join(sorted(passed))}" if passed else "the job file has no hyperparameters"
+        remedy = "Correct the name, add the hyperparameter to the job, or read it with a default."
+        severity: Severity | None = None if passed else "warning"
+        yield at(UNKNOWN, (module, node), f"{name}: {given}", severity=severity, remedy=remedy)
+
+
+def _comes_to(code: ScriptFacts, module: Module, node: ast.AST) -> bool:
+    """Return whether the job certainly reads a variable at a place, which is not within a ``try``."""
+    tests = [ast.unparse(test) for test, _ in conditions(module, node)]
+    function = enclosing_function(module, node)
+    if (tests and not code.comes_to(node)) or any(isinstance(n, ast.Try) for n in ancestors(module, node)):
+        return False
+    return function is None or function.name in MAIN or any(code.called(function.name))
 
 
 def _set_by_script(code: ScriptFacts) -> set[str]:
@@ -250,11 +284,7 @@ def _launched(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> It
         return
     if code.imports("torch.sagemaker") is not None:
         return
-    tests = [ast.unparse(test) for test, _ in conditions(module, node)]
-    function = enclosing_function(module, node)
-    if (tests and not code.comes_to(node)) or any(isinstance(n, ast.Try) for n in ancestors(module, node)):
-        return
-    if function is not None and function.name not in MAIN and not any(code.called(function.name)):
+    if not _comes_to(code, module, node):
         return
     what = f'os.environ["{name}"], which the launcher "{launch.launcher}" does not set'
     if launch.launcher == "process":

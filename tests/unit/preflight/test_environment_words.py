@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, XLA_JOB, Case, but, parser, unmet
+from tests.support.training_scripts import P4D, SMP_JOB, TORCHRUN, XLA_JOB, Case, but, findings, parser, unmet
 
 ONE: dict[str, Any] = {"instance_type": P4D, "distribution": TORCHRUN}
 TWO = ONE | {"instance_count": 2}
@@ -156,6 +156,8 @@ OVERWRITTEN: list[Case] = [
         (False, "'localhost'", None), (False, "'algo-1'", ALONE | {"instance_count": 2}),
     )],
 ]  # fmt: skip
+WHOLE = ALONE | {"role": "arn:aws:iam::123456789012:role/training"}
+PASSED = ALONE | {"hyperparameters": {"epochs": 3, "batch-size": 8}}
 DATA = ALONE | {"inputs": {"training": "s3://b/d"}}
 NAMES: list[Case] = [
     *told("TW164", [
@@ -176,6 +178,34 @@ NAMES: list[Case] = [
     ], DATA),
     *told("TW165", [(False, "os.environ['SM_CHANNEL_TRAIN']")], ALONE),
     *told("TW165", [(False, "os.environ['SM_CHANNEL_TRAIN']")]),
+    *told("TW165", [(False, "os.environ['SM_CHANNEL_TRAIN']")], DATA | {"environment": {"SM_CHANNEL_TRAIN": "/d"}}),
+    # A job file with all but inputs: they may still be passed when the job is started.
+    *told("TW165", [
+        ("warning", "os.environ['SM_CHANNEL_TRAIN']"), (False, "os.environ.get('SM_CHANNEL_TRAIN')"),
+        (False, "if args.local:\n    os.environ['SM_CHANNEL_TRAIN']"), (False, "os.environ['SM_MODEL_DIR']"),
+        (False, "try:\n    os.environ['SM_CHANNEL_TRAIN']\nexcept KeyError:\n    pass"),
+        (False, "def never_called():\n    os.environ['SM_CHANNEL_TRAIN']"),
+        ("warning", "def folder():\n    return os.environ['SM_CHANNEL_TRAIN']\nfolder()"),
+    ], WHOLE),
+    # Hyperparameters as variables: sagemaker-training's to_env_vars, and SDK 3's driver, which replaces dashes.
+    *told("TW164", [
+        ("error", "os.environ['SM_HP_LR']"), (False, "os.environ['SM_HP_EPOCHS']"), (False, "os.environ['SM_HPS']"),
+        (False, "os.environ['SM_HP_BATCH_SIZE']"), (False, "os.environ['SM_HP_BATCH-SIZE']"),
+        ("error", "os.environ['SM_HP_epochs']"), (False, "os.environ.get('SM_HP_LR')"),
+        (False, "os.getenv('SM_HP_LR')"),
+        (False, "os.environ['SM_HP_LR'] = '1'\nos.environ['SM_HP_LR']"),
+        (False, "if 'SM_HP_LR' in os.environ:\n    os.environ['SM_HP_LR']"),
+        (False, "try:\n    os.environ['SM_HP_LR']\nexcept KeyError:\n    pass"),
+        ("error", "os.environ['SM_HP_MODEL_DIR']"), ("error", "os.environ['SM_HP_MP_PARAMETERS']"),
+    ], PASSED),
+    *told("TW164", [(False, "os.environ['SM_HP_LR']")], PASSED | {"environment": {"SM_HP_LR": "1"}}),
+    *told("TW164", [("warning", "os.environ['SM_HP_LR']")], WHOLE),
+    # Of a tuner, the container gets a value of each range; SDK 2 adds two hyperparameters of its own.
+    *told("TW164", [(False, "os.environ['SM_HP_LR']")], PASSED | {
+        "tuner": {"metric": "loss", "goal": "Minimize", "ranges": {"lr": {"min": 0.001, "max": 0.1}}},
+    }),
+    *told("TW164", [(False, "os.environ['SM_HP_MODEL_DIR']")], PASSED | {"plan": {"framework": "tensorflow"}}),
+    *told("TW164", [(False, "os.environ['SM_HP_MP_PARAMETERS']")], SMP_JOB | {"hyperparameters": {"epochs": 3}}),
 ]  # fmt: skip
 READ = "rank = os.environ['{}']"
 TORCH_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
@@ -213,3 +243,8 @@ CASES: list[Case] = [*TEXTS, *NUMBERS, *OVERWRITTEN, *NAMES, *UNSET]
 def test_a_variable_of_the_environment(case: Case) -> None:
     """Check that a rule reports the script or not, with the severity or the line that the case names."""
     assert not unmet(case)
+
+
+def test_a_hyperparameter_that_is_no_variable_is_named_with_those_that_are() -> None:
+    found = findings(f"{OS}os.environ['SM_HP_LR']\n", PASSED)
+    assert [each.message.rpartition("SM_HP_LR: ")[2] for each in found] == ["the job passes batch-size, epochs"]

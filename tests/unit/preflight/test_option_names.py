@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
@@ -146,3 +147,30 @@ def test_a_hyperparameter_of_one_class_is_no_argument_of_the_other(field, report
     job = {**ONE, "hyperparameters": {"model_name": "roberta-base", "output_dir": "/tmp/run"}}
     found = [each for each in findings(CLASSES.format(field=field), job) if each.code in ("TW157", "TW193")]
     assert bool(found) is reported
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "said"),
+    [
+        ("type=int, nargs=2", 224, "--size expects 2 arguments, and gets one, '224'"),
+        ("type=float, nargs=2", "0.9", "--size expects 2 arguments, and gets one, '0.9'"),
+        ("nargs=3", "a b c", "--size expects 3 arguments, and gets one, 'a b c'"),
+        ("type=int, nargs=2", "224 224", "--size '224 224' is passed as one word, not as 2: invalid int value"),
+        ("type=int, nargs=1", 224, None),
+        ("type=int, nargs='+'", 224, None),
+        ("type=int, nargs=count", 224, None),
+        ("type=int", 224, None),
+    ],
+)
+def test_one_value_is_not_several(words, value, said):
+    """argparse ends with "expected 2 arguments"; the toolkit passes a single one for each hyperparameter."""
+    job = ONE | {"hyperparameters": {"size": value}}
+    found = [each.message for each in findings(parser(f'"--size", {words}'), job) if each.code == "TW198"]
+    assert [said in message for message in found] == ([True] if said else []), found
+
+
+def test_argparse_itself_refuses_one_value_of_two():
+    made = argparse.ArgumentParser(exit_on_error=False)
+    made.add_argument("--size", type=int, nargs=2)
+    with pytest.raises(argparse.ArgumentError, match="expected 2 arguments"):
+        made.parse_args(["--size", "224"])
