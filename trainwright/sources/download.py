@@ -121,7 +121,7 @@ def no_place(wanted: Wanted, tried: Sequence[tuple[str, str]], found: str | None
     rows = [f"  {place}: {why}" for place, why in tried] or ["  it has no source"]
     return SourceError(
         "\n".join([f"{wanted.component}: no source has {wanted.file} {what}", *rows]),
-        remedy=remedy(wanted.file, wanted.sha256),
+        remedy=remedy((wanted.file, wanted.sha256)),
         component=wanted.component,
         file=wanted.file,
         urls=[place for place, _ in tried],

@@ -63,7 +63,7 @@ def _not_fetched(taken: Materials, component: str | None, text: str, missing: re
                 *(f"  {place}: {why}" for place, why in tried),
             ]
         ),
-        remedy=f"{remedy(file, sha256)}\nThe whole log: {log}",
+        remedy=f"{remedy((file, sha256))}\nThe whole log: {log}",
         component=owner,
         file=file,
         urls=[place for place, _ in tried],

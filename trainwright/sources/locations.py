@@ -61,11 +61,13 @@ def places(archive: PlannedSource, site: Site, *, kept: bool = False) -> list[Pl
     return list({place.address: place for place in found}.values())
 
 
-def remedy(archive_file: str, sha256: str | None) -> str:
-    """How to tell Trainwright where an archive is."""
-    paths = " or ".join(on_mirror(archive_file, sha256))
+def remedy(*archives: tuple[str, str | None]) -> str:
+    """How to tell Trainwright where archives are, each a file and its sha256."""
+    paths = [" or ".join(on_mirror(file, sha256)) for file, sha256 in archives]
+    what = "the files" if len(paths) > 1 else "the file"
+    where = "\n    ".join(["Their paths there are", *paths]) if len(paths) > 1 else f"Its path there is {paths[0]}."
     return (
-        "Put the file on a server or into a folder, and name that with --artifacts or in a site file (docs/site.md):\n"
+        f"Put {what} on a server or into a folder, and name that with --artifacts or in a site file (docs/site.md):\n"
         '    artifact_mirror = "https://mirror.example/archives"   # or a folder\n'
-        f"Its path there is {paths}."
+        f"{where}"
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import queue
+import re
 import threading
 import time
 import urllib.error
@@ -272,8 +273,20 @@ def _without_archives(missing: list[tuple[Source, dict[str, str]]], inputs: Inpu
     archives = all(source.kind == "archive" for source, _ in missing)
     if not archives or not inputs.flags or not inputs.catalog.can_do_without(names, chosen):
         return None
-    flags, _, gone = inputs.flags.partition(" --without ")
-    return f"./invoke build {flags}{_without(names)}" + (f",{gone}" if gone else "")
+    return f"./invoke build {_leaving_out(inputs.flags, names)}"
+
+
+def _leaving_out(flags: str, names: Sequence[str]) -> str:
+    """The flags of a request with components left out, which are then neither added nor pinned."""
+
+    def others(added: re.Match[str]) -> str:
+        kept = [name for name in added[1].split(",") if name not in names]
+        return f" --with {','.join(kept)}" if kept else ""
+
+    flags = re.sub(r" --with (\S+)", others, flags)
+    flags = re.sub(rf" --set (?:{'|'.join(map(re.escape, names))})=\S+", "", flags)
+    flags, _, gone = flags.partition(" --without ")
+    return f"{flags}{_without(names)}" + (f",{gone}" if gone else "")
 
 
 def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> SourceError:
@@ -285,7 +298,8 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
     by_kind = {source.kind: source for source, _ in reversed(missing)}
     ways = []
     if "archive" in by_kind:
-        ways.append(locations.remedy(by_kind["archive"].name, by_kind["archive"].sha256))
+        archives = {source.name: source.sha256 for source, _ in missing if source.kind == "archive"}
+        ways.append(locations.remedy(*archives.items()))
     if "base image" in by_kind:
         ways.append(
             "Set an image that this engine can pull (base_image in trainwright.toml), "

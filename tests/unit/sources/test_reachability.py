@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.support.conflicts import request_of
 from tests.support.loopback import dead_url, loopback, status, truncated
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import SourceError
@@ -268,3 +269,48 @@ def test_what_others_need_and_the_framework_stay(name):
     with pytest.raises(SourceError) as failed:
         reachability.check_sources(gather(plan, CATALOG, Site(), flags="--framework pytorch --cuda cpu"), ENGINE)
     assert "leave out" not in failed.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "offered"),
+    [
+        (
+            {"cuda": "cu130", "with_": "nccl-tests"},
+            ("aws-ofi-nccl", "nccl-tests"),
+            "--framework pytorch --cuda cu130 --without aws-ofi-nccl,nccl-tests",
+        ),
+        (
+            {"cuda": "cu130", "with_": "compiler,gdrcopy,bitsandbytes"},
+            ("gdrcopy",),
+            "--framework pytorch --cuda cu130 --with compiler,bitsandbytes --without gdrcopy",
+        ),
+        (
+            {"cuda": "cpu", "with_": "torchvision", "without": "rmm"},
+            ("torchvision",),
+            "--framework pytorch --cuda cpu --without torchvision,rmm",
+        ),
+        (
+            {"cuda": "cu130", "with_": "gdrcopy", "set_": ["gdrcopy=2.5.1", "nccl=2.30.7"]},
+            ("gdrcopy",),
+            "--framework pytorch --cuda cu130 --set nccl=2.30.7 --without gdrcopy",
+        ),
+    ],
+)
+def test_what_is_left_out_is_neither_added_nor_pinned(words, names, offered):
+    request = make_request(framework="pytorch", **words)
+    plan = resolve(request, CATALOG)
+    missing = [(reachability.Source("archive", f"{name}.tar.gz", name, (), SHA), {"u": "gone"}) for name in names]
+    failed = reachability._failure(missing, gather(plan, CATALOG, Site(), flags=request.flags()))
+    assert failed.details["offer"] == f"./invoke build {offered}"
+    left = resolve(request_of(failed.details["offer"]), CATALOG)
+    assert not {*names} & {component.name for component in left.components}
+
+
+def test_each_missing_archive_has_its_path_in_a_mirror():
+    plan = plan_with()
+    missing = [
+        (reachability.Source("archive", file, "metis", (), sha256), {"u": "gone"})
+        for file, sha256 in (("a.tar.gz", SHA), ("b.tar.gz", None))
+    ]
+    remedy = reachability._failure(missing, gather(plan, CATALOG, Site())).remedy
+    assert f"Their paths there are\n    {SHA[:2]}/{SHA}/a.tar.gz or a.tar.gz\n    b.tar.gz\n" in remedy
