@@ -45,12 +45,12 @@ MODULES: dict[str, tuple[str, ...]] = {
         f"plan/test_{name}.py"
         for name in ("assemble", "extend", "loaded", "other_provider", "unproven", "licences", "destination", "resolve")
     ),
-    "plan/conflict": (
-        "plan/test_conflict_reasons.py",
-        "plan/test_conflict_answers.py",
-        "plan/test_conflict.py",
-        "plan/test_resolve.py",
-    ),
+    **{
+        f"plan/{name}": tuple(
+            f"plan/test_{test}.py" for test in ("conflict_reasons", "conflict_answers", "conflict", "resolve")
+        )
+        for name in ("conflict", "offers")
+    },
     "plan/plan_lock": (),
     "lock/wheels": ("lock/test_wheels.py", "lock/test_uv.py", "lock/test_wheel_choice.py"),
     "prove/probe": ("prove/test_probe.py", "prove/test_base.py"),

@@ -1,27 +1,19 @@
-"""Explains why a request cannot be resolved: the smallest set of reasons, and the nearest requests that can be."""
+"""Explains why a request cannot be resolved: the smallest set of reasons."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, product
+from collections.abc import Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
-from trainwright.catalog.platforms import AMD64
+from trainwright.catalog.image_line import ImageLine, begins, version_key
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
-from trainwright.plan.destination import SAGEMAKER
-from trainwright.plan.draft import Draft, make_draft
+from trainwright.plan.draft import Draft
 from trainwright.plan.extend import not_enough_known
 from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, rules_against, words_of
-from trainwright.plan.plan import Plan
+from trainwright.plan.offers import Attempt, distance, offers
 from trainwright.plan.request import Request
-
-Attempt = Callable[[Request], Plan | None]
-
-
-# ---- the smallest set of reasons ---------------------------------------------------------------------------------
 
 
 def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | None:
@@ -103,7 +95,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
     remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
     if added and open_ is None:
-        nearest = min(own, key=lambda draft: _distance(request, catalog, draft))
+        nearest = min(own, key=lambda draft: distance(request, catalog, draft))
         remedy = "\n".join(
             [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or use one of the commands above."]
         )
@@ -251,152 +243,7 @@ def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Att
     return f"Use one of the commands above, or add an image line in {folder}/ (see CONTRIBUTING.md)."
 
 
-# ---- offers ------------------------------------------------------------------------------------------------------
-
-
-def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Attempt) -> list[dict[str, str]]:
-    """The three nearest requests that resolve, as complete command lines; each was tried.
-
-    If the first two leave out what ``--with`` adds, the third is of a line that has it."""
-    found: dict[str, str] = {}
-    adding, added, later = [f"--with {name}" for name in request.with_], False, list[Draft]()
-    nearest = sorted(drafts, key=lambda draft: _distance(request, catalog, draft))
-    for draft in chain(nearest, later):
-        if len(found) == 2 and not added and draft not in later and not all(keeps(word, draft) for word in adding):
-            later.append(draft)
-            continue
-        tries = [(each, True) for each in _untied(request, catalog, draft)]
-        for wanted, keep_required in [*tries, (request, True), (request, False)]:
-            offer = _settle(wanted, catalog, draft.entry, keep_required=keep_required)
-            if wanted is not request and (offer is None or offer.set_ != wanted.set_):
-                continue  # a way of its own that this line does not have
-            if offer is not None and (plan := attempt(offer)) is not None:
-                found.setdefault(plan.id, f"./invoke build {offer.flags()}")
-                added = added or offer.with_ == request.with_
-            if len(found) == 3:
-                return [{"command": command, "plan id": identity} for identity, command in found.items()]
-    return [{"command": command, "plan id": identity} for identity, command in found.items()]
-
-
-def _untied(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Request]:
-    """The request with components of their own in place of those whose version in a pinned installer is not known."""
-    pins = dict(request.set_)
-    ways: list[list[tuple[str, str]]] = []
-    for name, chosen in draft.selections.items():
-        providers = catalog.components[name].component.providers
-        tied = providers[chosen.provider].tied
-        if tied is not None and tied.to in pins and name not in pins and pins[tied.to] not in tied.versions:
-            own = [key for key, each in providers.items() if each.tied is None and chosen.version in each.versions]
-            ways.append([(name, key) for key in own])
-    for way in product(*ways) if ways else ():
-        yield request.replace(set_=tuple(sorted((*request.set_, *way))))
-
-
 def _nearest(request: Request, drafts: list[Draft]) -> Draft:
     """The line to copy a new one from: of the requested CUDA version, or the newest."""
     cuda = [draft for draft in drafts if draft.line.cuda == request.cuda]
     return (cuda or [draft for draft in drafts if draft.line.cuda != "cpu"] or drafts)[-1]
-
-
-def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, int, bool, float, bool, int]:
-    """How far a line is from the request: by words that it cannot keep (``--set`` weighs more), by being unpublished,
-    by the distance of CUDA and framework versions; then CUDA before CPU, newest first."""
-    line = draft.line
-    lost = {word for objection in objections(request, catalog, draft) for word in objection.words}
-    # Another pin gives what such a word asks for.
-    lost -= {f"--set {name}={version}" for name, version in request.set_ if _bringing(catalog, draft, name, version)}
-    apart = 0.0
-    if request.cuda is not None and request.cuda != line.cuda:
-        wanted, has = version_key(request.cuda), version_key(line.cuda)
-        apart = abs((wanted[0] * 10 + wanted[1]) - (has[0] * 10 + has[1])) if wanted and has else 1000.0
-        if line.cuda_tag.startswith(cuda_tag(request.cuda)):  # cu12 means one of cu121, cu124, ...
-            apart = 0.0
-    if request.version is not None:
-        wanted, has = version_key(request.version), version_key(line.version)
-        # The first number that differs is the distance; 1.10 is no nearer to 2.5 than 1.12 is.
-        places = enumerate(zip(wanted, has, strict=False))
-        apart += next((abs(a - b) * 100.0 ** (1 - place) for place, (a, b) in places if a != b), 0.0)
-    age = version_key(line.version)
-    newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age))
-    pins = sum(word.startswith("--set") for word in lost)
-    # Another version can be used instead, another processor cannot.
-    cannot = len(lost) + 2 * any(word.startswith(PLATFORM) for word in lost)
-    return cannot, pins, not line.released, apart, line.cuda == "cpu", -newness
-
-
-def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:
-    """The nearest request that this line answers, or None if it answers no such request.
-
-    Args:
-        request: what was asked for.
-        catalog: lines and components.
-        entry: the line that is to answer.
-        keep_required: keep what a component requires; otherwise leave out the component.
-    """
-    line = entry.line
-    offer = request.replace(
-        cuda=line.cuda,
-        version=line.version.partition("+")[0],
-        python=None if request.python is None else line.python,
-        base=None if request.base is None else line.base.kind,
-        allow_unproven=False,
-    )
-    # Each round removes words or adds components to leave out, so there are at most as many rounds as these.
-    for _ in range(len(words_of(request)) + len(catalog.components)):
-        draft = make_draft(offer, catalog, entry)
-        found = list(objections(offer, catalog, draft))
-        if not found:
-            return offer
-        changed = _mend(offer, catalog, draft, found, keep_required=keep_required)
-        if changed == offer or line.main in changed.without:
-            return None
-        offer = changed
-    return None
-
-
-def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection], *, keep_required: bool) -> Request:
-    lost = {word for objection in found for word in objection.words}
-    with_ = tuple(name for name in offer.with_ if f"--with {name}" not in lost)
-    place = SAGEMAKER if f"{FOR} {offer.destination}" in lost else offer.destination
-    platform = AMD64 if f"{PLATFORM} {offer.platform}" in lost else offer.platform
-    without = offer.without
-    if keep_required:
-        without = tuple(name for name in offer.without if f"--without {name}" not in lost)
-    elif any(f"--without {name}" in lost for name in offer.without):
-        requiring = {objection.requiring for objection in found if objection.requiring}
-        with_ = tuple(name for name in with_ if name not in requiring)
-        without = tuple(dict.fromkeys((*without, *sorted(requiring & draft.selections.keys()))))
-    pins = []
-    for name, version in offer.set_:
-        if f"--set {name}={version}" not in lost:
-            pins.append((name, version))
-        elif bringing := _bringing(catalog, draft, name, version):
-            pins.append(bringing)
-        elif near := _nearest_known(catalog, draft, name, version):
-            pins.append((name, near))
-    return offer.replace(
-        destination=place, platform=platform, with_=with_, without=without, set_=tuple(sorted(set(pins)))
-    )
-
-
-def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[str, str] | None:
-    """The pin of another component that brings the requested version along, if one is known."""
-    own = draft.selections.get(name)
-    tied = catalog.components[name].component.providers[own.provider].tied if own else None
-    bringing = [other for other, brought in tied.versions.items() if brought == version] if tied else []
-    return (tied.to, max(bringing, key=version_key)) if tied and bringing else None
-
-
-def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:
-    """The listed version of a component nearest to the requested one, if it differs from the line's."""
-    own = draft.selections.get(name)
-    if own is None:
-        return None
-    known = catalog.components[name].component.providers[own.provider].versions
-
-    def apart(other: str) -> list[int]:
-        pairs = zip(version_key(version), version_key(other), strict=False)
-        return [abs(a - b) for a, b in pairs]
-
-    near = min(known, key=apart, default=None)
-    return None if near in (version, own.version) else near

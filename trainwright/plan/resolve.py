@@ -15,11 +15,12 @@ from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
-from trainwright.plan.conflict import conflict, offers, own_of, packaged_pythons
+from trainwright.plan.conflict import conflict, own_of, packaged_pythons
 from trainwright.plan.differences import pinned, provided
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
 from trainwright.plan.fit import keeps, objections, rules_against, words_of
+from trainwright.plan.offers import offers
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
 
