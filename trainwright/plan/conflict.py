@@ -11,7 +11,18 @@ from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.draft import Draft
 from trainwright.plan.extend import not_enough_known
-from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, rules_against, words_of
+from trainwright.plan.fit import (
+    FOR,
+    PLATFORM,
+    WITH_APT,
+    Objection,
+    Reason,
+    keeps,
+    objections,
+    rules_against,
+    words_of,
+    worth,
+)
 from trainwright.plan.offers import Attempt, distance, offers
 from trainwright.plan.request import Request
 
@@ -76,7 +87,8 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
         attempt: returns the plan of another request, or None.
     """
     per_draft = [list(objections(request, catalog, draft)) for draft in drafts]
-    open_ = smallest([[o for o in found if not o.closed] for found in per_draft])
+    open_ = smallest([[o for o in found if o.foreign] for found in per_draft])
+    open_ = open_ or smallest([[o for o in found if not o.closed] for found in per_draft])
     core = open_ if open_ is not None else smallest(_told(request, list(zip(drafts, per_draft, strict=True))))
     assert core is not None
     own = [draft for draft in drafts if draft.line.framework == request.framework]
@@ -95,10 +107,13 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
     remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
     if added and open_ is None:
-        nearest = min(own, key=lambda draft: distance(request, catalog, draft))
-        remedy = "\n".join(
-            [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or use one of the commands above."]
-        )
+        # Of lines that are equally near, the one that the request would get without what no line has.
+        best_first = sorted(own, key=worth, reverse=True)
+        nearest = min(best_first, key=lambda draft: distance(request, catalog, draft))
+        obstacles = [unlisted.obstacle(name, catalog, nearest) for name in added]
+        ways = [why or unlisted.how_to_list(n, catalog, nearest) for n, why in zip(added, obstacles, strict=True)]
+        ways.append("Use one of the commands above." if all(obstacles) else "Or use one of the commands above.")
+        remedy = "\n".join(ways)
     return Conflict(
         message,
         remedy=remedy,
@@ -157,8 +172,11 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     # What --allow-unproven would try is in no line.
     having = [d for d in drafts if keeps(word, d) and (flag != "--version" or begins(d.line.version, value))]
     if not having:
+        framework = drafts[0].line.framework
+        if flag == "--with" and (elsewhere := unlisted.frameworks_with(value, catalog)):
+            return f"no image line of {framework} has it; those of {', '.join(elsewhere)} do"
         of_aws = flag == "--version" and all(draft.line.base.kind == "dlc" for draft in near)
-        unknown = not_enough_known(drafts[0].line.framework, value) if of_aws else ""
+        unknown = not_enough_known(framework, value) if of_aws else ""
         return f"no image line has it; {unknown or _what_there_is(flag, value, catalog, drafts, near)}"
     if len(having) > 3:
         counted = f"{len(having)} image lines have it"

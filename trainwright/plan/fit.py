@@ -1,18 +1,20 @@
-"""Whether a draft answers its request: all objections to it, for the resolver and for a conflict."""
+"""Whether a draft answers its request: all objections to it, for the resolver and for a conflict; which is best."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
-from trainwright.catalog.image_line import BASE, begins, cuda_tag
-from trainwright.catalog.incompatibilities import Fact, Incompatibility
+from trainwright.catalog.image_line import BASE, begins, cuda_tag, version_key
+from trainwright.catalog.incompatibilities import Fact, Incompatibility, When
 from trainwright.catalog.platforms import AMD64
 from trainwright.plan.destination import SAGEMAKER
+from trainwright.plan.differences import pinned, provided
 from trainwright.plan.draft import Draft, facts_of, same_version
 from trainwright.plan.request import Request
 
@@ -27,12 +29,14 @@ class Objection(Struct, frozen=True):
 
     ``closed`` means that only the current catalog contradicts them; another image line could have it.
     ``requiring`` is the component that lacks another.
+    ``foreign`` means that nothing but the framework contradicts them, so that no other version or CUDA would help.
     """
 
     words: frozenset[str]
     facts: frozenset[Reason] = frozenset()
     closed: bool = False
     requiring: str | None = None
+    foreign: bool = False
 
     @property
     def elements(self) -> frozenset[str | Reason]:
@@ -43,14 +47,17 @@ class Objection(Struct, frozen=True):
 def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
     """Everything that keeps a draft from answering the request, the cheapest checks first; empty if it does."""
     if request.framework != draft.line.framework:
-        yield Objection(frozenset({f"--framework {request.framework}"}))
+        yield Objection(frozenset({f"--framework {request.framework}"}), foreign=True)
     yield from _not_in_line(request, catalog, draft)
     yield from _broken_requirements(request, catalog, draft)
+    yield from _of_another_framework(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
     yield from _torn_ties(request, catalog, draft)
     for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, catalog, draft)):
         evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
-        yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
+        alone = When(framework=rule.when.framework, components=rule.when.components)
+        foreign = rule.when.framework is not None and rule.when == alone
+        yield Objection(words, frozenset({(str(rule.refuse), evidence)}), foreign=foreign)
 
 
 def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
@@ -181,6 +188,17 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
                 yield Objection(frozenset(gone | added), frozenset({fact}), requiring=name)
 
 
+def _of_another_framework(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every component that the line does not list, and could not: it requires another framework."""
+    frameworks = {*catalog.frameworks()} - {draft.line.main}
+    for name in request.with_:
+        if name in catalog.components and name not in draft.selections:
+            component = catalog.components[name].component
+            for need in frameworks.intersection(component.requires):
+                fact = (f"{name} requires {need}", f"{name}: {component.summary}")
+                yield Objection(frozenset({f"--with {name}"}), frozenset({fact}), requiring=name, foreign=True)
+
+
 def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
     """Every component whose files are for another framework version, CUDA or Python than the draft's, or for GPUs."""
     target = target_of(draft.line, draft.version, request.platform)
@@ -214,3 +232,23 @@ def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
         if torn in moved and not (torn == tied.to and (known or name in pins)):
             fact = (f"{name} is tied to {tied.to}", tied.why)
             yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
+
+
+def worth(draft: Draft) -> tuple[Any, ...]:
+    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer versions that
+    differ from the line's (those that come with another provider do not count), newer versions; then nothing that
+    differs, the preferred line, a base made from packages, the latest line."""
+    line, moved = draft.line, pinned(draft)
+    return (
+        not draft.unproven,
+        line.released,
+        line.cuda != "cpu",
+        -len(moved.keys() - provided(draft).keys()),
+        version_key(line.cuda),
+        version_key(line.version),
+        not moved,
+        line.preferred,
+        line.base.kind == "debian",
+        max(each.date for each in line.evidence),
+        draft.file,
+    )

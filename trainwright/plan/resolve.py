@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, ImageLine, Line, begins, cuda_tag, version_key
@@ -16,10 +15,9 @@ from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mea
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
 from trainwright.plan.conflict import conflict, own_of, packaged_pythons
-from trainwright.plan.differences import pinned, provided
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
-from trainwright.plan.fit import keeps, objections, rules_against, words_of
+from trainwright.plan.fit import keeps, objections, rules_against, words_of, worth
 from trainwright.plan.offers import offers
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
@@ -121,7 +119,7 @@ def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
 
 def _find(request: Request, catalog: Catalog) -> Draft | None:
     """The best draft that answers the request: proven before unproven, CUDA before CPU, then the newest."""
-    best_first = sorted(_in_line(request, catalog), key=_worth, reverse=True)
+    best_first = sorted(_in_line(request, catalog), key=worth, reverse=True)
     return next((draft for draft in best_first if _answers(request, catalog, draft)), None)
 
 
@@ -132,26 +130,6 @@ def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
     if all(chosen.provider == BASE for chosen in draft.line.components.values()):
         return None
     return Lock.load(draft.entry.lock_for(platform))
-
-
-def _worth(draft: Draft) -> tuple[Any, ...]:
-    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer versions that
-    differ from the line's (those that come with another provider do not count), newer versions; then nothing that
-    differs, the preferred line, a base made from packages, the latest line."""
-    line, moved = draft.line, pinned(draft)
-    return (
-        not draft.unproven,
-        line.released,
-        line.cuda != "cpu",
-        -len(moved.keys() - provided(draft).keys()),
-        version_key(line.cuda),
-        version_key(line.version),
-        not moved,
-        line.preferred,
-        line.base.kind == "debian",
-        max(each.date for each in line.evidence),
-        draft.file,
-    )
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
@@ -283,7 +261,7 @@ def _two_ways(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     same = [each for each in fitting if (each.line.version, each.line.cuda) == (line.version, line.cuda)]
     if not same:
         return []
-    other = max(same, key=_worth).line
+    other = max(same, key=worth).line
     here, there = (each.base.image or each.base.os for each in (line, other))
     missing = ", ".join(sorted(line.components.keys() - other.components.keys()))
     return [
