@@ -19,6 +19,7 @@ from trainwright.plan.fit import (
     Reason,
     keeps,
     objections,
+    reason_of,
     rules_against,
     words_of,
     worth,
@@ -97,7 +98,9 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
     if open_ is None:
         facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
-    rows = [(word, _evidence(word, words, catalog, own, _beside(word, request, own))) for word in words] + facts
+    rows = [(word, _evidence(word, words, catalog, own, _beside(word, request, own))) for word in words]
+    # A component that only rules know has such a rule as its evidence.
+    rows += [fact for fact in facts if not any(evidence.endswith(": ".join(fact)) for _, evidence in rows)]
     added = [word.partition(" ")[2] for word in words if _unlisted(word, catalog, own)]
     message = f"no image line for {request.flags()}"
     if open_ is not None:
@@ -198,7 +201,7 @@ def _refusals_of(name: str, catalog: Catalog, drafts: list[Draft]) -> Iterator[s
     """The rules by which a component that no line has would be refused in some of these drafts."""
     for draft in drafts:
         for rule in rules_against(name, catalog, draft):
-            yield f"{rule.refuse}: {rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
+            yield ": ".join(reason_of(rule))
 
 
 def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft], near: list[Draft]) -> str:

@@ -54,10 +54,9 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _made_for_others(request, catalog, draft)
     yield from _torn_ties(request, catalog, draft)
     for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, catalog, draft)):
-        evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
         alone = When(framework=rule.when.framework, components=rule.when.components)
         foreign = rule.when.framework is not None and rule.when == alone
-        yield Objection(words, frozenset({(str(rule.refuse), evidence)}), foreign=foreign)
+        yield Objection(words, frozenset({reason_of(rule)}), foreign=foreign)
 
 
 def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
@@ -83,6 +82,11 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
         if flag == WITH_APT:
             facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
+
+
+def reason_of(rule: Incompatibility) -> Reason:
+    """What a rule refuses, and why."""
+    return str(rule.refuse), f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
 
 
 def rules_against(name: str, catalog: Catalog, draft: Draft) -> list[Incompatibility]:

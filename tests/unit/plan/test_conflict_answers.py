@@ -13,7 +13,10 @@ import pytest
 from tests.support.catalogs import write_hello
 from tests.support.conflicts import assert_offers_resolve, conflict_of, plan_of
 from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.errors import Conflict
 from trainwright.core.paths import images_dir, templates_dir
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
 
 NAMES = ("cpu", "cu126", "2.5.1-cu124", "2.4.0-cu124", "1.10.2-cu113-2022-09")
 WHOLE = load_catalog()
@@ -173,13 +176,36 @@ def test_what_a_rule_refuses_is_the_answer_to_a_component_that_no_line_has() -> 
     ("words", "told"),
     [
         ({"with_": "apex", "cuda": "cu113"}, "NVIDIA's apex as a component: "),
-        ({"with_": "horovod", "version": "2.0"}, "templates/components has no horovod yet"),
+        ({"with_": "horovod", "version": "2.0"}, "Horovod as a component: "),
+        ({"with_": "horovod", "cuda": "cu117"}, "Horovod as a component: "),
+        ({"with_": "horovod", "version": "1.13.1", "base": "dlc"}, "Horovod as a component: "),
         ({"with_": "horovod", "version": "2.13"}, "Horovod with PyTorch 2.1 or newer: "),
     ],
 )
 def test_a_rule_answers_for_a_component_where_it_holds_for_the_other_words(words: dict[str, str], told: str) -> None:
     rows = {row["constraint"]: row["evidence"] for row in conflict_of(catalog=WHOLE, **words).details["rows"]}
     assert rows[f"--with {words['with_']}"].startswith(f"no image line has it; {told}")
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [
+        ("pytorch", {"with_": "apex"}),
+        ("pytorch", {"with_": "apex", "version": "2.4.0", "base": "dlc"}),
+        ("tensorflow", {"with_": "apex", "cuda": "cpu"}),
+        ("tensorflow", {"with_": "horovod", "version": "2.12"}),
+        ("huggingface-pytorch", {"with_": "horovod"}),
+    ],
+)
+def test_the_reason_for_a_component_that_rules_alone_know_is_told_once(framework: str, words: dict[str, str]) -> None:
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework=framework, **words), WHOLE)
+    name = words["with_"]
+    ((word, evidence),) = [(row["constraint"], row["evidence"]) for row in refused.value.details["rows"]]
+    assert word == f"--with {name}"
+    assert f"--base dlc with one of these versions needs no --with {name}" in evidence
+    offered = [offer["command"] for offer in refused.value.details["offers"]]
+    assert words.get("base") is None or f"--version {words['version']} --base dlc" in offered[0]
 
 
 @pytest.mark.parametrize("added", ["cuda-compiler", "flash-attn", "nccl-tests"])

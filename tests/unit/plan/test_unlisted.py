@@ -1,7 +1,7 @@
 """A component that exists but that no line of the framework lists: what is said of it, and where it could be listed.
 
-What is expected was read in the files of the lines and components; which frameworks these packages are made for stands in
-their own documentation (bitsandbytes, DeepSpeed, xFormers, Triton, Transformer Engine and torchvision need PyTorch).
+What is expected was read in the files of the lines and components; that bitsandbytes, DeepSpeed, FlashAttention,
+torchvision, Transformer Engine, xFormers, and Triton as PyTorch brings it need PyTorch stands in their documentation.
 """
 
 from __future__ import annotations

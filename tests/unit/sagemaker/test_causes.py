@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker.causes import load_causes, reports_of
 from trainwright.sagemaker.diagnosis import diagnose
@@ -63,3 +64,11 @@ def test_a_cause_without_patterns_needs_a_signal(tmp_path):
         load_causes(book)
     book.write_text("causes: [{id: a, rank: 3, signal: 9, cause: c, remedy: r, source: s}]")
     assert load_causes(book)[0].patterns == reports_of(9)
+
+
+def test_what_is_said_to_be_compiled_for_the_image_s_torch_is() -> None:
+    """Lines name what the ``setup.py`` of such packages imports (``needs``)."""
+    remedy = next(cause.remedy for cause in load_causes() if cause.id == "build-isolation")
+    (said,) = re.findall(r"--with ([\w-]+) or ([\w-]+) compiles it for the image's torch", remedy)
+    options = [each for entry in load_catalog().lines for each in entry.line.options.items()]
+    assert {*said} == {name for name, chosen in options if any("torch" in needs for needs in chosen.needs.values())}
