@@ -113,7 +113,7 @@ def make_plan(
     facts = facts_of(request, catalog, draft)
     told += incompatibilities.notices(catalog.rules.rules, facts)
     told += bad_versions(line, catalog.rules.rules, facts)
-    told += differences(draft, lock)
+    told += differences(request, catalog, draft, lock)
     if request.platform != AMD64:
         told.append(f"unproven: no image for {request.platform} was built or run")
     told += notices

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, Selection
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.plan.destination import CLUSTER, OF_SAGEMAKER
 from trainwright.plan.draft import OPEN, Draft
+from trainwright.plan.request import Request
 
 
 def pinned(draft: Draft) -> dict[str, tuple[str, str]]:
@@ -44,16 +46,10 @@ def flavour(draft: Draft) -> str:
     return "-".join([*parts, "unproven"] if draft.unproven else parts)
 
 
-def differences(draft: Draft, lock: Lock | None) -> list[str]:
+def differences(request: Request, catalog: Catalog, draft: Draft, lock: Lock | None) -> list[str]:
     """What a user should know about a plan that differs from its line."""
-    told = [
-        f"{name} {version} was asked for; {draft.file} has {own}"
-        for name, (own, version) in sorted(pinned(draft).items())
-    ]
-    told += [
-        f"{name} comes from {chosen.provider}; {draft.file} has {draft.line.components[name].provider}"
-        for name, chosen in provided(draft).items()
-    ]
+    names = sorted({*pinned(draft), *provided(draft)})
+    told = [_change(name, request, catalog, draft) for name in names]
     if draft.unproven:
         told.append(
             f"unproven: {', '.join(draft.unproven)}; the rest is as in {draft.file}, and this combination is untested"
@@ -63,3 +59,19 @@ def differences(draft: Draft, lock: Lock | None) -> list[str]:
                 "its Python packages have no lock yet; build and render make one, which needs the package index"
             )
     return told
+
+
+def _change(name: str, request: Request, catalog: Catalog, draft: Draft) -> str:
+    """How a component differs from the line's, and the word of the request that names it or brings it along."""
+    has, own = draft.selections[name], {**draft.line.options, **draft.line.components}[name]
+    moved, elsewhere = name in pinned(draft), name in provided(draft)
+    pins, providers = dict(request.set_), catalog.components[name].component.providers
+    ties = (providers[each.provider].tied for each in (has, own))
+    asked = next((each for each in (name, *(tied.to for tied in ties if tied)) if each in pins), name)
+    what = f"{name} {has.version}" if moved else name
+    if asked == name and pins.get(name) != has.provider:
+        how = " was asked for"
+    else:
+        how = (f" comes from {has.provider}" if elsewhere else " comes") + f" with --set {asked}={pins[asked]}"
+    line = (own.version if moved else "it") + (f" from {own.provider}" if elsewhere else "")
+    return f"{what}{how}; {draft.file} has {line}"
