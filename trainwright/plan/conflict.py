@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, begins, version_key
 from trainwright.core.errors import Conflict
+from trainwright.core.text import fits
 from trainwright.plan import unlisted
 from trainwright.plan.draft import Draft
 from trainwright.plan.extend import not_enough_known
@@ -25,7 +26,7 @@ from trainwright.plan.fit import (
     worth,
 )
 from trainwright.plan.offers import Attempt, distance, offers
-from trainwright.plan.request import Request
+from trainwright.plan.request import PROVIDER, Request
 
 
 def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | None:
@@ -181,14 +182,14 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
         of_aws = flag == "--version" and all(draft.line.base.kind == "dlc" for draft in near)
         unknown = not_enough_known(framework, value) if of_aws else ""
         return f"no image line has it; {unknown or _what_there_is(flag, value, catalog, drafts, near)}"
+    more = ""
+    if flag == "--python" and all(draft.line.base.image for draft in having):
+        more = f", none of them made from packages; {packaged_pythons(draft.line for draft in drafts)}"
     if len(having) > 3:
-        counted = f"{len(having)} image lines have it"
-        if flag != "--python" or any(draft.line.base.image is None for draft in having):
-            return counted
-        return f"{counted}, none of them made from packages; {packaged_pythons(draft.line for draft in drafts)}"
+        return f"{len(having)} image lines have it{more}"
     lacking = [o for o in others if not any(keeps(o, draft) for draft in having)]
     files = (f"{draft.file} ({', '.join([own_of(o, draft) for o in lacking])})" for draft in having)
-    return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
+    return f"only in {', '.join(file.removesuffix(' ()') for file in files)}{more}"
 
 
 def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
@@ -236,9 +237,11 @@ def own_of(word: str, draft: Draft) -> str:
     flag, _, value = word.partition(" ")
     line = draft.line
     if flag in ("--with", "--set"):
-        name = value.partition("=")[0]
+        name, _, wanted = value.partition("=")
         has = {**line.options, **line.components}.get(name)
-        return f"no {name}" if has is None else f"{name} {has.version}"
+        if has is None:
+            return f"no {name}"
+        return f"{name} from {has.provider}" if fits(PROVIDER, wanted) else f"{name} {has.version}"
     return {
         "--cuda": line.cuda_tag,
         "--version": line.version,

@@ -10,14 +10,16 @@ from pathlib import Path
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, ImageLine, Line, begins, cuda_tag, version_key
+from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
 from trainwright.plan.conflict import conflict, own_of, packaged_pythons
+from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
-from trainwright.plan.fit import keeps, objections, rules_against, words_of, worth
+from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, keeps, objections, rules_against, words_of, worth
 from trainwright.plan.offers import offers
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
@@ -280,23 +282,54 @@ def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
 
 
 def _given_up(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
-    """A notice that the request would get another version or CUDA without its --python, --with, --without and --set,
-    and why the line that has them does not do."""
-    bare = request.replace(python=None, with_=(), without=(), set_=())
-    try:
-        best = None if bare == request else _find(bare, catalog)
-    except RequestError:  # a line is only right without what the request leaves out
-        return []
-    if best is None or (best.line.version, best.line.cuda) == (draft.line.version, draft.line.cuda):
-        return []
+    """A notice for each version or CUDA that the request would get without some of its words, and why the line that has
+    it does not do: first without all of them, then with those that rule out the best line, and so on."""
+    told, kept = list[str](), set[str]()
+    while True:
+        bare = _with_only(request, kept)
+        try:
+            best = None if bare == request else _find(bare, catalog)
+        except RequestError:  # a line is only right without what the request leaves out
+            return told
+        if best is None or (best.line.version, best.line.cuda) == (draft.line.version, draft.line.cuda):
+            return told
+        words, why = _ruled_out(request, catalog, best)
+        if kept.issuperset(words):
+            return told
+        what = f"{best.line.framework} {best.version} with {best.line.cuda_tag}"
+        told.append(f"{what} was given up for {', '.join(words)}: {'; '.join(why)}")
+        kept.update(words)
+
+
+def _with_only(request: Request, words: set[str]) -> Request:
+    """The request without all words that choose between lines of the same framework, version, CUDA and base, except
+    these."""
+
+    def named(flag: str, names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if f"{flag} {name}" in words)
+
+    apt = any(word.startswith(f"{WITH_APT} ") for word in words)
+    return request.replace(
+        python=request.python if f"--python {request.python}" in words else None,
+        destination=request.destination if f"{FOR} {request.destination}" in words else SAGEMAKER,
+        platform=request.platform if f"{PLATFORM} {request.platform}" in words else AMD64,
+        with_=named("--with", request.with_),
+        without=named("--without", request.without),
+        set_=tuple(pin for pin in request.set_ if f"--set {'='.join(pin)}" in words),
+        user=request.user if apt else request.user.replace(apt=()),
+    )
+
+
+def _ruled_out(request: Request, catalog: Catalog, best: Draft) -> tuple[list[str], list[str]]:
+    """The words of a request that a line cannot have, and why."""
     wanted = make_draft(request, catalog, best.entry)
     found = list(objections(request, catalog, wanted))
     words = [word for word in words_of(request) if any(word in each.words for each in found)]
-    why = [f"{best.file} has {own_of(word, wanted)}" for word in words if not keeps(word, wanted)]
+    told_by_facts = (FOR, PLATFORM, WITH_APT)
+    missing = [w for w in words if not keeps(w, wanted) and w.partition(" ")[0] not in told_by_facts]
+    why = [f"{best.file} has {own_of(word, wanted)}" for word in missing]
     why += sorted({constraint for each in found for constraint, _ in each.facts})
     added = (name for name in request.with_ if f"--with {name}" in words)
     rules = [rule for name in added for rule in rules_against(name, catalog, best)][:1]
     why = [each for each in why if each not in {rule.refuse for rule in rules}]
-    why += [f"{rule.refuse}: {rule.why}" for rule in rules]
-    what = f"{best.line.framework} {best.version} with {best.line.cuda_tag}"
-    return [f"{what} was given up for {', '.join(words)}: {'; '.join(why)}"] if words else []
+    return words, why + [f"{rule.refuse}: {rule.why}" for rule in rules]

@@ -166,6 +166,18 @@ def test_more_than_three_lines_are_counted() -> None:
     assert told["--base nvidia"] == "4 image lines have it"
 
 
+def test_a_python_of_nvidia_s_images_alone_is_told_with_those_of_packages() -> None:
+    """Of these lines, 2.9.0-cu130 has Python 3.12, from NVIDIA's image for Ubuntu 22.04."""
+    catalog = catalog_of("2.9.0-cu130", "cu126", "cpu-py313")
+    told = dict(rows(conflict_of(catalog=catalog, cuda="cpu", python="3.12")))
+    assert told["--python 3.12"] == (
+        "only in images/pytorch/2.9.0-cu130/line.yaml (cu130), none of them made from packages; image lines that are "
+        "made from packages have 3.11 (debian-12) and 3.13 (debian-13)"
+    )
+    made = dict(rows(conflict_of(catalog=catalog, cuda="cpu", python="3.11")))
+    assert made["--python 3.11"] == "only in images/pytorch/cu126/line.yaml (cu126)"
+
+
 def test_no_reason_is_told_that_is_not_needed() -> None:
     # Of the lines with an image of NVIDIA's, this one breaks a rule as well, by a word that may stay.
     catalog = catalog_of("cpu", "2.5.1-cu124", changed("1.10.2-cu113-2022-09", released=False))

