@@ -47,7 +47,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     **{
         f"plan/{name}": tuple(
-            f"plan/test_{test}.py" for test in ("conflict_reasons", "conflict_answers", "conflict", "resolve")
+            f"plan/test_{test}.py"
+            for test in ("conflict_reasons", "conflict_answers", "conflict", "unlisted", "offers", "resolve")
         )
         for name in ("conflict", "offers")
     },

@@ -7,9 +7,10 @@ from itertools import chain, product
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Line, cuda_tag, version_key
+from trainwright.catalog.incompatibilities import broken
 from trainwright.catalog.platforms import AMD64
 from trainwright.plan.destination import SAGEMAKER
-from trainwright.plan.draft import Draft, make_draft
+from trainwright.plan.draft import Draft, facts_of, make_draft
 from trainwright.plan.fit import FOR, PLATFORM, Objection, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
@@ -20,15 +21,23 @@ Attempt = Callable[[Request], Plan | None]
 def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Attempt) -> list[dict[str, str]]:
     """The three nearest requests that resolve, as complete command lines; each was tried.
 
-    If the first two leave out what ``--with`` adds, the third is of a line that has it."""
-    found: dict[str, str] = {}
-    adding, added, later = [f"--with {name}" for name in request.with_], False, list[Draft]()
-    nearest = sorted(drafts, key=lambda draft: distance(request, catalog, draft))
+    If the first two leave out what ``--with`` adds, the third is of a line that has it. AWS's container of a version
+    that no line has comes first."""
+    found = _in_a_container(request, drafts, attempt)
+    adding, added, later = [f"--with {name}" for name in request.with_], bool(found), list[Draft]()
+
+    def near(draft: Draft) -> tuple[int, int, bool, float, bool, int]:
+        ways = _left_out(request, catalog, draft)
+        others = [distance(way, catalog, make_draft(way, catalog, draft.entry)) for way in ways]
+        return min([distance(request, catalog, draft), *others])
+
+    nearest = sorted(drafts, key=near)
     for draft in chain(nearest, later):
         if len(found) == 2 and not added and draft not in later and not all(keeps(word, draft) for word in adding):
             later.append(draft)
             continue
-        tries = [(each, True) for each in _untied(request, catalog, draft)]
+        ways = (*_untied(request, catalog, draft), *_left_out(request, catalog, draft))
+        tries = [(each, True) for each in ways]
         for wanted, keep_required in [*tries, (request, True), (request, False)]:
             offer = _settle(wanted, catalog, draft.entry, keep_required=keep_required)
             if wanted is not request and (offer is None or offer.set_ != wanted.set_):
@@ -39,6 +48,27 @@ def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Att
             if len(found) == 3:
                 return [{"command": command, "plan id": identity} for identity, command in found.items()]
     return [{"command": command, "plan id": identity} for identity, command in found.items()]
+
+
+def _in_a_container(request: Request, drafts: list[Draft], attempt: Attempt) -> dict[str, str]:
+    """The request in AWS's container, if no image line has its version: plan id → command."""
+    word = f"--version {request.version}"
+    if request.base is not None or request.version is None or any(keeps(word, draft) for draft in drafts):
+        return {}
+    plan = attempt(request.replace(base="dlc"))
+    if plan is None:
+        return {}
+    offer = request.replace(base="dlc", cuda=plan.cuda, version=plan.version)
+    return {plan.id: f"./invoke build {offer.flags()}"}
+
+
+def _left_out(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Request]:
+    """The request without the components that, as rules say, are to be left out for one of its pins."""
+    refused = broken(catalog.rules.rules, facts_of(request, catalog, draft))
+    rules = [rule for rule, words in refused if any(word.startswith("--set ") for word in words)]
+    gone = {name for rule in rules for name in rule.when.components if f"--without {name}" in rule.why}
+    if gone:
+        yield request.replace(without=tuple(dict.fromkeys((*request.without, *sorted(gone)))))
 
 
 def _untied(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Request]:
