@@ -65,7 +65,8 @@ def cluster_subject(folder: Path, cluster: Cluster, known: ImageFacts | None = N
     good = {"image": IMAGE, "entry_point": "train.py", "source_dir": "src", "distribution": TORCH, **P5}
     good |= {"output": "s3://bucket/out"}
     usual = facts(components={"pytorch": "2.6.0 (wheel)", "aws-ofi-nccl": "1.16 (source)"})
-    return Subject(parse_record(Job, good | given, "job"), known or usual, folder=folder, cluster=cluster)
+    job = parse_record(Job, good | given, "job")
+    return Subject(job, known or usual, folder=folder, generates=True, cluster=cluster)
 
 
 def documents(folder: Path, kind: Operator, **given: Any) -> list[dict[str, Any]]:

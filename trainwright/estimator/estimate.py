@@ -91,7 +91,8 @@ def estimate(
     *,
     title: str = COMMAND_LINE,
     sdk: int = 2,
-    form: str | None = "python",
+    form: str = "python",
+    check_only: bool = False,
     compared: bool = False,
     strict: bool = False,
     accepted: Path | None = None,
@@ -105,7 +106,8 @@ def estimate(
         folder: the base of its relative paths.
         title: the name of the job in messages, such as its file.
         sdk: 2 or 3.
-        form: one of :data:`FORMATS`; None: check only.
+        form: one of :data:`FORMATS`, which says what is to start the job.
+        check_only: generate nothing; the job may then be incomplete.
         compared: generate two jobs, with and without the Training Compiler.
         strict: warnings count as errors.
         accepted: the file of the baseline.
@@ -116,7 +118,7 @@ def estimate(
         RequestError: an argument or the baseline is invalid, or image and plan are missing.
     """
     version = _version(sdk)
-    if form is not None and form not in FORMATS:
+    if form not in FORMATS:
         raise RequestError(f"--format {form}: unknown format. {did_you_mean(form, FORMATS)}")
     if form == "cli" and version == 3:
         raise RequestError(
@@ -135,7 +137,7 @@ def estimate(
     job = with_parameters(job, folder)
     plan = resolve_plan(job.plan) if job.plan else None
     image = facts_of_plan(plan) if plan else look(str(job.image))
-    generates = form is not None and form != "hyperparameters" and not cluster
+    generates = not check_only and form != "hyperparameters"
     packages = packages_of(plan) if plan else None
     subject = Subject(job, image, version, folder, generates, cluster, packages)
     jobs = compare.twins(subject) if compared else {"job": subject}
@@ -145,7 +147,7 @@ def estimate(
     beside = findings_baseline.compare(list(placed), [title], accepted, renewed=renewed)
     checked = findings.document(title, [title], {}, [placed[each] for each in beside.new], silenced, strict=strict)
     generated: dict[str, Any] = {}
-    if form is not None and not checked.exit_code:
+    if not (check_only or checked.exit_code):
         generated = {name: generate(one, form) for name, one in jobs.items()}
     return EstimatorDocument(
         schema="trainwright/estimator/1",
@@ -162,7 +164,7 @@ def estimate(
         strict=strict,
         exit_code=findings.FOUND if checked.exit_code else 0,
         figures=figures(next(reversed(jobs.values()))),
-        format=form,  # type: ignore[arg-type]
+        format=None if check_only else form,  # type: ignore[arg-type]
         generated=generated,
     )
 

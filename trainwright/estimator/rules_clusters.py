@@ -102,6 +102,15 @@ RULES = (
     ELASTIC_AGENT,
     NAMED,
 )
+# Kubeflow's documentation: TFJob sets TF_CONFIG on each of its pods; a PyTorchJob, torchrun's variables.
+_OF_TENSORFLOW: dict[Cluster, str] = {
+    "pytorchjob": "This format is for PyTorch; Kubeflow's own kind for TensorFlow is TFJob. Use one host without a "
+    "distribution, or SageMaker (--format python).",
+    "hyperpod": "This format is for PyTorch; Kubeflow's own kind for TensorFlow is TFJob. Or use SageMaker (--format "
+    "python).",
+    "slurm": "The script starts torchrun of PyTorch alone, and sets no TF_CONFIG. Use one host without a distribution, "
+    "or SageMaker (--format python).",
+}
 # Of the other families: what concerns SageMaker's service, its registry or its toolkit.
 NOT_THERE = frozenset({"TW236", "TW239", "TW241", "TW242", "TW244"})
 # Variables that the script for Slurm, or a program in it, reads on the host after it has exported the job's.
@@ -115,7 +124,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     cluster = subject.cluster
     if cluster is None:
         return
-    yield from _refused(subject)
+    yield from _refused(subject, cluster)
     yield from _image(subject, cluster)
     yield from _channels(subject)
     yield from _code(subject, cluster)
@@ -126,17 +135,24 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield OMITTED.finding(f"not carried over: {each.why}", path=each.key, severity=each.severity)
 
 
-def _refused(subject: Subject) -> Iterator[Finding]:
-    job = subject.job
+def _launcher(subject: Subject, cluster: Cluster) -> Iterator[Finding]:
     launcher = subject.launcher
+    remedy = _OF_TENSORFLOW[cluster] if subject.framework == "tensorflow" else None
     if launcher not in ("torchrun", "process"):
-        yield LAUNCHER.finding(f"{launcher} cannot be started there", path="distribution")
+        yield LAUNCHER.finding(f"{launcher} cannot be started there", path="distribution", remedy=remedy)
     elif launcher == "process" and subject.hosts > 1:
-        yield LAUNCHER.finding(
-            f"{subject.hosts} hosts without torch_distributed would not find each other", path="distribution"
-        )
-    elif subject.cluster == "hyperpod" and not cluster_job.entry_point(subject).endswith(".py"):
+        lacking = "something that sets TF_CONFIG" if remedy else "torch_distributed"
+        what = f"{subject.hosts} hosts without {lacking} would not find each other"
+        yield LAUNCHER.finding(what, path="distribution", remedy=remedy)
+    elif cluster == "hyperpod" and remedy:
+        yield LAUNCHER.finding("hyperpodrun starts PyTorch only", path="image", remedy=remedy)
+    elif cluster == "hyperpod" and not cluster_job.entry_point(subject).endswith(".py"):
         yield LAUNCHER.finding("hyperpodrun starts scripts of Python only", path="entry_point")
+
+
+def _refused(subject: Subject, cluster: Cluster) -> Iterator[Finding]:
+    job = subject.job
+    yield from _launcher(subject, cluster)
     if job.tuner:
         yield NO_COUNTERPART.finding("a tuning job starts many training jobs", path="tuner")
     if job.instance_groups:
@@ -155,9 +171,9 @@ def _refused(subject: Subject) -> Iterator[Finding]:
 
 def _image(subject: Subject, cluster: Cluster) -> Iterator[Finding]:
     job = subject.job
-    if job.image is None:
+    if job.image is None and subject.generates:
         yield INCOMPLETE.finding("image is missing", path="image", remedy="Add --image <address>.")
-    elif "@sha256:" not in job.image:
+    elif job.image and "@sha256:" not in job.image:
         yield BY_TAG.finding(f"{job.image} has no digest", path="image")
     if cluster != "hyperpod":
         return

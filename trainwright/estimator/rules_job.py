@@ -163,6 +163,13 @@ RULES = (
     SMDDP_TYPE,
     NOT_JSON,
 )
+# TensorFlow's guide, distributed training: what a script needs for several GPUs, and for several hosts as well.
+_OF_TENSORFLOW = {
+    False: "tf.distribute.MirroredStrategy in the script trains on all GPUs of a host with one process. Then accept "
+    "this with `silence`.",
+    True: 'distribution: {"multi_worker_mirrored_strategy": {"enabled": true}}, with TensorFlow 2.9 or newer, if the '
+    "script supports it.",
+}
 _ENTRY = re.compile(r"(?!.*[.]ipynb$)[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
 _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
@@ -246,16 +253,17 @@ def _instances(subject: Subject) -> Iterator[Finding]:
     # A built-in algorithm starts its own processes.
     if subject.instances and not (subject.compiler or started or job.instance_groups or subject.algorithm):
         kind = subject.instances[0][1]
-        if subject.hosts > 1 or kind.gpus > 1:
-            yield ONE_PROCESS.finding(
-                f"{subject.hosts} x {kind.name} with {kind.gpus} GPU{'s' * (kind.gpus != 1)} each", path="distribution"
-            )
+        # Several hosts of a cluster are an error (TW300).
+        if (subject.hosts > 1 and not subject.cluster) or (subject.hosts == 1 and kind.gpus > 1):
+            what = f"{subject.hosts} x {kind.name} with {kind.gpus} GPU{'s' * (kind.gpus != 1)} each"
+            remedy = _OF_TENSORFLOW[subject.hosts > 1] if subject.framework == "tensorflow" else None
+            yield ONE_PROCESS.finding(what, path="distribution", remedy=remedy)
 
 
 def missing(subject: Subject) -> Iterator[Finding]:
     """Report what SageMaker cannot start a job without."""
     job = subject.job
-    if not subject.generates:
+    if subject.cluster or not subject.generates:
         return
     if job.image is None:
         remedy = "Add --image <address in ECR>; ./invoke push prints it."

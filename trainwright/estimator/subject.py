@@ -53,7 +53,7 @@ class Subject:
         image: what is known about its image; None: nothing.
         sdk: the SDK whose contract applies.
         folder: the base of the job's relative paths.
-        generates: code or a request will be generated, so the job must be complete.
+        generates: what starts the job will be generated, so the job must be complete.
         cluster: what starts the job instead of SageMaker; None: SageMaker.
         packages: normalized names of all Python packages in the image; None: not all are known.
     """

@@ -85,7 +85,7 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
     output: str | None = Field(
         default=None, description="write what is generated into this file; default: standard output"
     )
-    check_only: bool = Field(default=False, description="check, and write nothing")
+    check_only: bool = Field(default=False, description="check for what --format says, and write nothing")
     compare: bool = Field(default=False, description="two jobs, without and with the Training Compiler")
     findings: str | None = Field(
         default=None, description="format of the findings: text (the default), json, sarif, or github for annotations"
@@ -119,7 +119,8 @@ def estimator(flags: EstimatorFlags) -> None:
         folder,
         title=flags.job or estimate.COMMAND_LINE,
         sdk=flags.sdk,
-        form=None if flags.check_only else flags.format,
+        form=flags.format,
+        check_only=flags.check_only,
         compared=flags.compare,
         strict=flags.strict,
         accepted=Path(flags.baseline) if flags.baseline else None,

@@ -130,8 +130,8 @@ def test_words_that_mean_nothing_are_refused(given, options):
 def test_warnings_count_under_strict():
     job = Job(image=IMAGE, instance_type="ml.p4d.24xlarge", entry_point="train.py")
     here = Path(ROOT, "examples", "ddp")
-    assert estimate(job, here, form=None, look=lambda _: facts()).exit_code == 0
-    strict = estimate(job, here, form=None, strict=True, look=lambda _: facts())
+    assert estimate(job, here, check_only=True, look=lambda _: facts()).exit_code == 0
+    strict = estimate(job, here, check_only=True, strict=True, look=lambda _: facts())
     assert (strict.exit_code, strict.generated) == (1, {})
     assert "TW275" in estimator_text(strict)
 
@@ -161,4 +161,4 @@ def test_parameters_of_the_model_parallel_library_may_lie_in_a_file(tmp_path):
     assert json.loads(parameters) == {"pipeline_parallel_degree": 2, "microbatches": 4}
     (tmp_path / "smp.json").unlink()
     with pytest.raises(RequestError):
-        estimate(job, tmp_path, form=None, look=lambda _: facts())
+        estimate(job, tmp_path, check_only=True, look=lambda _: facts())

@@ -107,6 +107,44 @@ def test_a_rule_is_silent_on_the_right_neighbour(tmp_path, code, changes, cluste
     assert code not in {each.code for each in found(tmp_path, changes, cluster)}
 
 
+MWMS = {"distribution": {"multi_worker_mirrored_strategy": ON}}
+ALONE = {"distribution": {}, "instance_count": 1}
+
+
+# Kubeflow's documentation: "TFJob ... Kubernetes custom resource to run TensorFlow training jobs", with TF_CONFIG.
+@pytest.mark.parametrize(
+    ("changes", "cluster", "path"),
+    [
+        (MWMS, "pytorchjob", "distribution"),
+        ({"distribution": MPI}, "slurm", "distribution"),
+        ({"distribution": {}}, "pytorchjob", "distribution"),
+        ({"distribution": {}}, "slurm", "distribution"),
+        (ALONE, "hyperpod", "image"),
+    ],
+)
+def test_what_a_cluster_cannot_start_of_tensorflow_has_a_remedy_of_its_own(tmp_path, changes, cluster, path):
+    findings = check(cluster_subject(tmp_path, cluster, facts("tensorflow", "2.19.0"), **changes))
+    (told,) = [each for each in findings if each.code == "TW300"]
+    assert told.path == path
+    assert not [each for each in findings if "torch_distributed" in f"{each.message} {each.remedy}"]
+    assert "TFJob" in told.remedy or "TF_CONFIG" in told.remedy
+    assert "--format python" in told.remedy
+
+
+@pytest.mark.parametrize("cluster", ["pytorchjob", "slurm"])
+def test_one_host_of_tensorflow_runs_there_with_a_strategy_of_its_own(tmp_path, cluster):
+    findings = check(cluster_subject(tmp_path, cluster, facts("tensorflow", "2.19.0"), **ALONE))
+    (told,) = [each for each in findings if each.code in ("TW300", "TW275")]
+    assert told.remedy.startswith("tf.distribute.MirroredStrategy")
+
+
+def test_a_job_that_is_only_checked_needs_no_image(tmp_path):
+    subject = cluster_subject(tmp_path, "hyperpod", image=None)
+    assert "TW264" in {each.code for each in check(subject)}
+    told = {each.code for each in check(replace(subject, generates=False))}
+    assert "TW308" in told and not told & {"TW264", "TW307"}
+
+
 # HyperPod's operator needs its agent in every image, which no label shows.
 @pytest.mark.parametrize(("cluster", "codes"), [("pytorchjob", []), ("slurm", ["TW302"]), ("hyperpod", ["TW308"])])
 @pytest.mark.parametrize(

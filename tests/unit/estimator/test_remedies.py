@@ -14,6 +14,7 @@ from tests.support.rule_jobs import (
     MPI,
     NEWER,
     ON,
+    TENSORFLOW,
     TWO,
     dist,
     found,
@@ -88,6 +89,31 @@ SHARDED = smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=2, ddp=Tr
             {"instance_type": "ml.p3.8xlarge", "compiler": ON},
             COMPILER,
             ['environment: {GPU_NUM_DEVICES: "4"}'],
+        ),
+        # TensorFlow's guide: MirroredStrategy is for the GPUs of one host, MultiWorkerMirroredStrategy for several.
+        (
+            "TW275",
+            {"instance_type": "ml.p3.8xlarge"},
+            TENSORFLOW,
+            [
+                "tf.distribute.MirroredStrategy in the script trains on all GPUs of a host with one process. Then "
+                "accept this with `silence`."
+            ],
+        ),
+        (
+            "TW275",
+            {"instance_type": "ml.p3.8xlarge", "instance_count": 2},
+            TENSORFLOW,
+            [
+                'distribution: {"multi_worker_mirrored_strategy": {"enabled": true}}, with TensorFlow 2.9 or newer, if '
+                "the script supports it."
+            ],
+        ),
+        (
+            "TW275",
+            {"instance_type": "ml.p3.8xlarge"},
+            image(),
+            ['distribution: {"torch_distributed": {"enabled": true}}, if the script supports it.'],
         ),
         (
             "TW262",

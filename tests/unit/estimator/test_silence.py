@@ -19,7 +19,7 @@ ALONE = "the script starts its own processes"
 def checked(silence: dict[str, str], **changes: Any) -> EstimatorDocument:
     given = {"image": IMAGE, "instance_type": "ml.p4d.24xlarge", "entry_point": "train.py", "silence": silence}
     job = read_record(Job, {**given, **changes})
-    return estimate(job, Path(ROOT, "examples", "ddp"), form=None, strict=True, look=lambda _: facts())
+    return estimate(job, Path(ROOT, "examples", "ddp"), check_only=True, strict=True, look=lambda _: facts())
 
 
 def test_an_accepted_finding_does_not_count_and_is_told():

@@ -154,3 +154,14 @@ def test_what_is_about_sagemaker_does_not_go_with_a_cluster(place):
     done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "pytorchjob")
     assert (done.returncode, done.stdout) == (1, "")
     assert "distribution: error TW300" in done.stderr
+
+
+@pytest.mark.parametrize(("form", "more"), [("pytorchjob", set()), ("hyperpod", {"TW308"}), ("slurm", set())])
+def test_what_is_only_checked_is_checked_for_the_format(place, form, more):
+    words = ("--job", "job.yaml", "--image", IMAGE, "--format", form, "--json")
+    whole, checked = (validated(run(place, *words, *only).stdout) for only in ((), ("--check-only",)))
+    assert (checked["format"], checked["generated"]) == (None, {})
+    assert checked["findings"] == whole["findings"]
+    assert {"TW302", "TW307"} | more <= {each["code"] for each in checked["findings"]}
+    done = run(place, "--job", "job.yaml", "--check-only", "--format", form, "--sdk", "3")
+    assert (done.returncode, "--sdk 3" in done.stderr) == (2, True)
