@@ -1,13 +1,18 @@
 """Preflight over public training scripts, held against ``tests/corpus/public.yaml``.
 
-``python -m devtools.public_scripts FOLDER [--write]``: FOLDER holds a checkout of each repository of the list, as
-``owner+name`` (or ``owner/name``), at the commit that the list names. Without a checkout a script is skipped.
-``--write`` records today's findings; look at each change before you commit it. ``source_dir`` is the folder that goes
-into the job, if it is not the script's own; ``hyperparameters`` are what the repository's own instructions pass.
+``python -m devtools.public_scripts FOLDER [--fetch [URL]] [--write]``: FOLDER holds a checkout of each repository of
+the list, as ``owner+name`` (or ``owner/name``), at the commit that the list names. Without a checkout a script is
+skipped; ``--fetch`` makes those that are missing, of the listed scripts' folders alone, from GitHub or from what else
+serves ``URL/owner/name``. ``--write`` records today's findings; look at each change before you commit it.
+``source_dir`` is the folder that goes into the job, if it is not the script's own; ``hyperparameters`` are what the
+repository's own instructions pass.
 """
 
 from __future__ import annotations
 
+import argparse
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -90,14 +95,50 @@ def found_in(checkout: Path, row: dict[str, Any]) -> list[str] | None:
     return sorted(f"{f.code} {f.severity} {f.path}:{f.line}" for f in found)
 
 
+def fetch(repository: dict[str, Any], url: str, checkout: Path) -> None:
+    """Check out one commit of a repository, of it the folders with the listed scripts and their sources.
+
+    Args:
+        repository: its entry of the list.
+        url: of the server: the repository is ``URL/owner/name``.
+        checkout: the folder to make.
+
+    Raises:
+        CalledProcessError: git fails, as where there is no network; it has said why.
+    """
+    folders = {str(row.get("source_dir") or Path(row["path"]).parent) for row in repository["scripts"]}
+    patterns = [f"/{folder}/" if folder != "." else "/*" for folder in sorted(folders)]
+    address = f"{url.rstrip('/')}/{repository['repository']}"
+    for words in (
+        ["init", "--quiet", str(checkout)],
+        ["-C", str(checkout), "remote", "add", "origin", address],
+        ["-C", str(checkout), "sparse-checkout", "set", "--no-cone", *patterns],
+        ["-C", str(checkout), "fetch", "--quiet", "--depth=1", "--filter=blob:none", "origin", repository["commit"]],
+        ["-C", str(checkout), "checkout", "--quiet", "FETCH_HEAD"],
+    ):
+        subprocess.run(["git", *words], check=True)  # noqa: S603, S607 - argv is ours
+
+
 def main(arguments: list[str]) -> int:
     """Compare the findings with the list; return 1 if they differ."""
-    folder = Path(arguments[0])
+    parser = argparse.ArgumentParser(prog="python -m devtools.public_scripts")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--fetch", nargs="?", const="https://github.com", metavar="URL")
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args(arguments)
+    folder = asked.folder
     repositories = yaml.safe_load(LIST.read_text())
     differ, seen, count = 0, 0, Counter[str]()
     for repository in repositories:
         owner, name = repository["repository"].split("/")
-        checkout = next((p for p in (folder / f"{owner}+{name}", folder / owner / name) if p.is_dir()), folder / "none")
+        places = (folder / f"{owner}+{name}", folder / owner / name)
+        checkout = next((place for place in places if place.is_dir()), places[0])
+        if asked.fetch and not checkout.is_dir():
+            try:
+                fetch(repository, asked.fetch, checkout)
+            except subprocess.CalledProcessError:
+                shutil.rmtree(checkout, ignore_errors=True)
+                print(f"{owner}/{name}: not fetched")
         for row in repository["scripts"]:
             found = found_in(checkout, row)
             if found is None:
@@ -116,7 +157,7 @@ def main(arguments: list[str]) -> int:
     )
     for what, number in sorted(count.items()):
         print(f"  {number:4} {what}")
-    if "--write" in arguments:
+    if asked.write:
         LIST.write_text(yaml.safe_dump(repositories, sort_keys=False, width=118, default_flow_style=None))
     return int(bool(differ))
 
