@@ -82,7 +82,7 @@ def make_plan(
     parts = _parts(
         catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform
     )
-    told = [*line.notices, *notes_of(line, request.with_), *parts.notices, *_unchecked(selections, providers)]
+    told = [*line.notices, *notes_of(line, request), *parts.notices, *_unchecked(selections, providers)]
     told += [*unused(line.main, loads, versions), *other_toolkit(line, versions)]
     if deleted := image_notice(*dict.fromkeys((line.base.image, line.base.build_image))):
         told.append(deleted)

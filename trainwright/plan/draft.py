@@ -16,6 +16,7 @@ from trainwright.plan.request import Request
 
 USER = "user"
 INTERPRETER = "interpreter"
+_AS_FOUND = Selection(provider=BASE)  # in a base image that nobody has looked into
 
 
 class Draft(Struct, frozen=True):
@@ -54,9 +55,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
     looks = _looks(request, catalog, line)
-    if looks:
-        asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
-        chosen |= {name: Selection(provider=BASE) for name in asked}
+    chosen |= {name: _AS_FOUND for name in _wished(request, catalog, line) if looks and name not in chosen}
     chosen = settle(chosen, request.destination, request.with_)
     user = request.user
     if user.requirements or user.apt or user.run or user.code or USER in request.with_:
@@ -76,8 +75,9 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
-        if has == Selection(provider=BASE) and looks:
-            chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
+        if has == _AS_FOUND and looks:
+            version_of = "" if wanted in component.providers else wanted
+            chosen[name] = Selection(provider=BASE, version=version_of)  # the build looks whether it is so
             continue
         if wanted == has.provider:
             continue
@@ -108,6 +108,13 @@ def _looks(request: Request, catalog: Catalog, line: ImageLine) -> bool:
         return True
     own = line.base.kind == "dlc" and request.framework == line.framework
     return own and all(each.line.base.kind == "dlc" for each in catalog.lines_of(line.framework))
+
+
+def _wished(request: Request, catalog: Catalog, line: ImageLine) -> list[str]:
+    """The components that a container of AWS is asked for, and that its line need not name."""
+    pinned = (name for name, _ in request.set_ if name not in line.options)
+    names = (name for name in (*request.with_, *pinned) if name in catalog.components)
+    return [name for name in names if name != "cuda" or line.cuda != "cpu"]  # this is in a container's name
 
 
 def _brought(
@@ -253,19 +260,25 @@ def same_version(version: str, wanted: str) -> bool:
     return wanted in (version, version.split("+", maxsplit=1)[0])
 
 
-def facts_of(request: Request, catalog: Catalog, draft: Draft) -> Composition:
+def facts_of(request: Request, catalog: Catalog, draft: Draft, *, wished: bool = True) -> Composition:
     """What the image would consist of if everything in the request were available: the request's words replace the
-    line's, and a component that the line does not have brings what each of its providers requires."""
+    line's, and a component that the line does not have brings what each of its providers requires.
+
+    Args:
+        request: what is asked for.
+        catalog: components and rules.
+        draft: of the request.
+        wished: with the versions that a container of AWS is asked for; only its build knows whether it has them.
+    """
     line = draft.line
     looks = _looks(request, catalog, line)
     pins = dict(request.set_)
     components: dict[str, Fact] = {}
     packages: dict[str, Fact] = {}
     for name, selection in draft.selections.items():
-        unknown = Selection(provider=BASE) in (selection, line.components.get(name))
-        if unknown and looks and name not in pins:
+        own = {**line.options, **line.components}.get(name, _AS_FOUND if selection.provider == BASE else selection)
+        if own == _AS_FOUND and looks and not (wished and name in pins):
             continue  # nobody knows it yet, and rules are for images of one's own
-        own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
         if name == CLUSTER:
             added = frozenset({f"--for {request.destination}"})

@@ -16,11 +16,13 @@ from trainwright.catalog.image_line import (
     Line,
     LineBase,
     Selection,
+    begins,
     version_key,
 )
 from trainwright.core.errors import RequestError, did_you_mean
 
 if TYPE_CHECKING:
+    from trainwright.plan.request import Request
     from trainwright.sagemaker.dlc import PublishedImage
     from trainwright.sagemaker.dlc_contents import DlcContents
 
@@ -176,22 +178,46 @@ def with_evidence(entry: Line) -> Line:
     return entry.replace(line=entry.line.replace(components=held))
 
 
-def notes_of(line: ImageLine, asked: Sequence[str]) -> list[str]:
-    """What a user should know about a base image that nobody has looked into yet (``asked``: by ``--with``)."""
+def notes_of(line: ImageLine, request: Request) -> list[str]:
+    """What a user should know about a base image that nobody has looked into yet."""
     if line.base.kind != "dlc":
         return []
     found = _contents(line.base)
-    lacks = () if found is None else _not_installed(found, [name for name in asked if name not in line.options])
     says = "what the base image holds is known from its name only" if found is None else f"{found.source} installs "
-    return [f"{says}{found.listed if found else ''}; the build reads what the container holds", *lacks]
+    against = [] if found is None else _against(found, line, request)
+    return [f"{says}{found.listed if found else ''}; the build reads what the container holds", *against]
 
 
-def _not_installed(found: DlcContents, asked: Sequence[str]) -> list[str]:
-    """The notices about components that a build would refuse if the container is as AWS's Dockerfile says."""
+def _against(found: DlcContents, line: ImageLine, request: Request) -> list[str]:
+    """A notice for each word that a build refuses if the container is as AWS's Dockerfile says.
+
+    The build looks: :func:`trainwright.prove.base.check_claims`.
+    """
     from trainwright.sagemaker.dlc_contents import load_contents
 
-    lacks = [n for n in asked if n in load_contents().looked_for and n not in found.components and n not in found.also]
-    return [f"--with {name}: {found.source} does not install it; a container without it is refused" for name in lacks]
+    has, looked_for = {**found.components, **found.also}, load_contents().looked_for
+    installed = {name for name, each in line.components.items() if each.provider != BASE} | line.options.keys()
+    pins = dict(request.set_)
+    words = {f"--set {name}={version}": name for name, version in pins.items()}
+    words |= {f"--with {name}": name for name in request.with_ if name not in pins}
+    told = []
+    for word, name in words.items():
+        wanted = pins.get(name, BASE)
+        if name in installed or (name not in has and name not in looked_for):
+            continue
+        if name not in has:
+            told.append(f"{word}: {found.source} does not install it; {_ENDS} unless the container has it")
+        elif has[name] and wanted != BASE and not begins(wanted, has[name]):
+            told.append(
+                f"{word}: {found.source} installs {name} {has[name]}; {_ENDS} unless the container has {wanted}"
+            )
+    for name in (each for each in request.without if each in has):
+        what = " ".join(filter(None, (name, has[name])))
+        told.append(f"--without {name}: {found.source} installs {what}; {_ENDS} if the container has it")
+    return told
+
+
+_ENDS = "the build ends with a conflict"
 
 
 def bad_versions(

@@ -53,7 +53,8 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _of_another_framework(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
     yield from _torn_ties(request, catalog, draft)
-    for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, catalog, draft)):
+    facts = facts_of(request, catalog, draft, wished=False)  # the publisher of a base image decides what works there
+    for rule, words in incompatibilities.broken(catalog.rules.rules, facts):
         alone = When(framework=rule.when.framework, components=rule.when.components)
         foreign = rule.when.framework is not None and rule.when == alone
         yield Objection(words, frozenset({reason_of(rule)}), foreign=foreign)

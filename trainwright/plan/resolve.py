@@ -227,7 +227,7 @@ def _check_pins(request: Request, catalog: Catalog) -> None:
     Raises:
         RequestError: a component of ``--set`` is missing.
     """
-    fitting = _fitting(request.replace(set_=()), catalog)
+    fitting = [make_draft(request, catalog, each.entry) for each in _fitting(request.replace(set_=()), catalog)]
     for name, version in request.set_ if fitting else ():
         if any(name in draft.selections for draft in fitting):
             continue
@@ -296,6 +296,10 @@ def _given_up(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         words, why = _ruled_out(request, catalog, best)
         if kept.issuperset(words):
             return told
+        if draft.line.cuda == "cpu" != best.line.cuda:
+            why.append("this image is for CPUs only")
+        elif draft.line.base.kind == "dlc" != best.line.base.kind:
+            why.append(f"this image extends an {BASES['dlc']}")
         what = f"{best.line.framework} {best.version} with {best.line.cuda_tag}"
         told.append(f"{what} was given up for {', '.join(words)}: {'; '.join(why)}")
         kept.update(words)

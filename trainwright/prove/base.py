@@ -101,7 +101,8 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
     ]
     for name, wanted in request.set_:
         has = found.get(name, "")
-        if name in held and not same_version(has, wanted) and not _says_less(has, wanted):
+        fits = has and (wanted == BASE or same_version(has, wanted) or _says_less(has, wanted))
+        if name in held and not fits:
             rows.append(
                 (
                     f"--set {name}={wanted}",

@@ -227,6 +227,72 @@ def test_what_aws_does_not_install_is_told_before_anything_is_pulled() -> None:
     assert not [notice for notice in unread.notices if "--with" in notice]
 
 
+def against(**words: object) -> list[str]:
+    """What AWS's Dockerfile says against words of a request, each in one notice."""
+    return [each for each in shipped(framework="pytorch", base="dlc", **words).notices if each.startswith("--")]
+
+
+# docker/pytorch/Dockerfile.cuda of AWS's repository at f1e622e4 has EFA_VERSION=1.49.0 for 2.13.0, and its lock
+# flash-attn 2.8.3; pytorch/training/docker/1.10/py3/cu113/Dockerfile.gpu at f023343d has SMP 1.11.2.
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            {"set_": ("mpi4py=4.1.1",)},
+            "--set mpi4py=4.1.1: AWS's Dockerfile of 2026-07-22 (f1e622e4) does not install it",
+        ),
+        ({"set_": ("efa=1.47.0",)}, "--set efa=1.47.0: AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0"),
+        ({"set_": ("efa=1.49",)}, "--set efa=1.49: AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0"),
+        ({"set_": ("flash-attn=2.7.4",)}, "installs flash-attn 2.8.3"),
+        ({"without": "efa"}, "--without efa: AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0"),
+        ({"without": "ssh"}, "--without ssh: AWS's Dockerfile of 2026-07-22 (f1e622e4) installs ssh;"),
+        (
+            {"version": "1.10.2", "set_": ("smdistributed-modelparallel=1.7.0",)},
+            "AWS's Dockerfile of 2022-09-20 (f023343d) installs smdistributed-modelparallel 1.11.2",
+        ),
+    ],
+)
+def test_what_aws_s_dockerfile_says_against_a_request(words: dict[str, object], told: str) -> None:
+    (notice,) = against(**{"version": "2.13.0", **words})
+    assert told in notice
+    assert "the build ends with a conflict" in notice
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"set_": ("efa=1.49.0", "flash-attn=2.8.3", "ssh=9.6")},  # ssh: it names no version
+        {"set_": ("efa=base",)},
+        {"set_": ("xformers=0.0.35",)},  # no Dockerfile is read for it
+        {"without": "metis"},
+        {"version": "2.14.0", "set_": ("mpi4py=4.1.1",)},  # not in AWS's repository yet
+    ],
+)
+def test_what_aws_s_dockerfile_does_not_contradict(words: dict[str, object]) -> None:
+    assert against(**{"version": "2.13.0", **words}) == []
+
+
+def test_rules_are_for_images_of_one_s_own_not_for_pins_of_a_container() -> None:
+    # setup.py of flash_attn 2.8.3.post2 refuses CUDA 11.3; whether AWS has compiled it, the build sees.
+    plan = shipped(framework="pytorch", version="1.10.2", base="dlc", set_=("flash-attn=2.8.3",))
+    assert (plan.cuda, plan.component("flash-attn").version) == ("11.3", "2.8.3")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("words", [{}, {"cuda": "cu130"}])
+def test_a_pin_never_leads_from_a_gpu_container_to_one_for_cpus(words: dict[str, str]) -> None:
+    # The container for CPUs has mpi4py 4.1.1 (docker/pytorch/2.13/cpu/uv.lock at 7b00481e), that for GPUs does not.
+    plan = shipped(framework="pytorch", version="2.13.0", base="dlc", set_=("mpi4py=4.1.1",), **words)
+    assert str(plan.base.image).endswith("/pytorch:2.13.0-cu133-amzn2023-sagemaker")
+    assert ("mpi4py", "4.1.1") in {(e.component, e.value) for e in plan.expect}
+    with pytest.raises(Conflict):  # no container for GPUs has it, and those for CPUs have no CUDA
+        shipped(framework="pytorch", version="2.13.0", base="dlc", set_=("cuda=12.1",))
+
+
+def test_a_container_has_no_provider_to_choose() -> None:
+    with pytest.raises(Conflict):
+        shipped(framework="pytorch", version="2.13.0", base="dlc", set_=("nccl=source",))
+
+
 def test_what_is_only_quoted_of_a_container_is_no_part_of_its_plan() -> None:
     plan = shipped(framework="pytorch", version="2.13.0", cuda="cu133", base="dlc")
     assert "flash-attn 2.8.3" in " ".join(plan.notices)

@@ -70,6 +70,19 @@ def test_each_step_down_has_its_reason(words: dict[str, Any], steps: list[str]) 
     assert given_up(**words) == steps
 
 
+# What SageMaker's TensorFlow lines have: CUDA 12.9 with Python 3.13, packages for CPUs with 3.11 (their line.yaml).
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        ({"framework": "tensorflow", "set_": ["python=3.11"]}, "this image is for CPUs only"),
+        ({"set_": ["python=3.10"]}, "this image extends an AWS Deep Learning Container"),
+    ],
+)
+def test_what_the_image_is_instead(words: dict[str, Any], now: str) -> None:
+    (told,) = given_up(**words)
+    assert told.endswith(f"; {now}")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -73,7 +73,7 @@ def test_a_component_is_there_if_its_probe_reports_a_version() -> None:
 
 def test_a_base_that_is_what_its_name_says() -> None:
     base.check_claims(*planned(), LOOKED)
-    base.check_claims(*planned(with_="metis", set_=("openmpi=4.1.1",)), LOOKED)
+    base.check_claims(*planned(with_="metis", set_=("openmpi=4.1.1", "mpi4py=base")), LOOKED)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,8 @@ def test_a_base_that_is_what_its_name_says() -> None:
         ({"with_": "efa"}, "--with efa"),
         ({"set_": ("openmpi=4.1.5",)}, "has openmpi 4.1.1"),
         ({"set_": ("efa=1.15.2",)}, "--set efa=1.15.2"),
+        ({"set_": ("efa=base",)}, "efa is not in"),
+        ({"set_": ("flash-attn=2.8.3",)}, "flash-attn is not in"),
         ({"without": "openmpi"}, "--without openmpi"),
     ],
 )
