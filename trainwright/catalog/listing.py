@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from trainwright.catalog.catalog import Catalog, target_of
-from trainwright.catalog.image_line import Line, begins, version_key
+from trainwright.catalog.image_line import Line, LineBase, begins, version_key
 from trainwright.catalog.standing import NEVER, Standing
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Document, Field
@@ -32,6 +32,9 @@ class LineRow(Document):
     unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
     base_tags: tuple[str, ...] = Field(
         default=(), description="base images without a digest, whose tags may move; a lock records their digests"
+    )
+    until_locked: tuple[Literal["root file system", "packages"], ...] = Field(
+        default=(), description="what comes from the distribution's archive as it is on the day, until a lock pins it"
     )
     components: tuple[str, ...]
     options: tuple[str, ...]
@@ -171,6 +174,7 @@ def lines(
             base_tags=tuple(
                 image for image in (entry.line.base.image, entry.line.base.build_image) if image and "@" not in image
             ),
+            until_locked=_until_locked(entry.line.base),
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
             proof=standings.get(entry.path, NEVER),
@@ -238,6 +242,13 @@ def _unpinned(catalog: Catalog, entry: Line, added: Collection[str]) -> tuple[st
     chosen = ((catalog.components[n].component.providers[s.provider], s) for n, s in held.items())
     sources = (source for provider, s in chosen for source in provider.sources_for(s.version, target) or ())
     return tuple(source.file for source in sources if source.sha256 is None)
+
+
+def _until_locked(base: LineBase) -> tuple[Literal["root file system", "packages"], ...]:
+    """What the distribution's archive decides on the day of a build; Amazon Linux's follows from the base image."""
+    if base.os.startswith("amazonlinux"):
+        return ()
+    return ("root file system", "packages") if base.image is None else ("packages",)
 
 
 def components(catalog: Catalog) -> ComponentsDocument:

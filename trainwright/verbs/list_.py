@@ -120,6 +120,7 @@ def lines_text(document: ListDocument, *, every: bool = True, width: int | None 
         for row in shown
         if row.published_cuda
     ]
+    notes += [_UNPINNED] if "unpinned" in head and any(row.until_locked for row in shown) else []
     notes += [f"{hidden} older, past their support or never released: --all"] if hidden else []
     return "\n".join([*text, *([""] if notes else []), *notes])
 
@@ -181,6 +182,10 @@ _COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
         lambda row: "+".join(["base"] * bool(row.base_tags) + [str(len(row.unpinned))] * bool(row.unpinned)) or "-",
     ),
     ("options", lambda row: ",".join(row.options)),
+)
+_UNPINNED = (
+    "unpinned: base, an image known by its tag, and how many archives have no published checksum; what comes from "
+    "Debian's or Ubuntu's archive is pinned by ./invoke lock alone"
 )
 _SHORTEST = 16  # characters of a name that is cut, as long as another column can go
 _SPARE = ("options", "base", "unpinned", "needs", "python")  # left out in this order where a terminal is narrow

@@ -60,6 +60,9 @@ def render(flags: RenderFlags) -> None:
         )
     if tags := inputs.plan.base.tags:
         say(f"not pinned, as their tags may move: {', '.join(tags)}; ./invoke lock records their digests")
+    if inputs.plan.base.family == "apt" and (inputs.lock is None or inputs.lock.system is None):
+        system = "the distribution's packages" if inputs.plan.base.image else "the root file system and its packages"
+        say(f"not pinned: {system}, which are those of the day; ./invoke lock records their versions")
     if flags.output is None:
         text = render_dockerfile(inputs.plan, inputs.catalog)
         if flags.json_:

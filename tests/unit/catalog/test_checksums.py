@@ -132,7 +132,33 @@ def test_render_names_what_is_not_pinned():
     assert "cnmem-37896cc9.tar.gz" not in done.stderr
     assert "metis-5.1.0.tar.gz" not in done.stderr
     assert "not pinned, as their tags may move: nvidia/cuda:" in done.stderr
-    assert "not pinned" not in call("render", "--framework", "pytorch", "--cuda", "cu124").stderr
+    assert "not pinned, as" not in call("render", "--framework", "pytorch", "--cuda", "cu124").stderr
+
+
+# Debian's and Ubuntu's archives change within a release (point releases, security updates). Amazon Linux 2023 locks an
+# image to the repository of its own release (its user guide, "Deterministic upgrades through versioned repositories").
+def test_what_the_distribution_s_archive_decides_is_not_pinned_before_a_lock():
+    rows = {(row.framework, row.name): row.until_locked for row in lines(CATALOG, CATALOG.lines, {}).lines}
+    assert rows["pytorch", "cpu"] == ("root file system", "packages")
+    assert rows["pytorch", "1.10.2-cu113"] == ("packages",)
+    assert rows["pytorch", "2.13.0-cu133"] == ()
+    note = "what comes from Debian's or Ubuntu's archive is pinned by ./invoke lock alone"
+    assert note in call("list", "--framework", "pytorch", "--cuda", "cu124").stdout
+    assert note not in call("list", "--framework", "tensorflow", "--cuda", "cu129", "--base", "nvidia").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pytorch:cpu"], "not pinned: the root file system and its packages"),
+        (["pytorch:2.5.1-cu124-nvidia"], "not pinned: the distribution's packages"),
+        (["pytorch:2.13.0-cu133-nvidia"], ""),
+    ],
+)
+def test_render_says_what_the_distribution_s_archive_decides(words, said):
+    told = [line for line in call("render", *words).stderr.splitlines() if "not pinned: " in line]
+    assert [line for line in told if said in line] == told
+    assert bool(told) is bool(said)
 
 
 def test_a_locked_base_is_pinned():

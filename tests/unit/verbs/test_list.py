@@ -157,7 +157,7 @@ def test_the_line_that_a_framework_alone_takes_is_marked():
 def test_sizes_are_those_of_lines_as_last_measured():
     row = rows()[0]
     for count, size in ((5_040_000_000, "5.04 GB"), (None, "-")):
-        head, line = lines_text(document((row.replace(size_bytes=count),)), width=None).splitlines()
+        head, line, *_ = lines_text(document((row.replace(size_bytes=count),)), width=None).splitlines()
         assert line[head.index("size") :].startswith(f"{size} ")
 
 
