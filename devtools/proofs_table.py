@@ -50,4 +50,5 @@ def _row(proof: LineProof, standing: Standing) -> str:
     hosts = (
         "-" if job is None else f"{job.hosts} hosts, {job.launcher}" + ("" if job.outcome == "passed" else ": failed")
     )
-    return f"| `{proof.framework}/{proof.line}` | {standing.text} | {size(proof.size_bytes)} | {tests} | {hosts} |"
+    image = "-" if proof.size_bytes is None else size(proof.size_bytes)
+    return f"| `{proof.framework}/{proof.line}` | {standing.text} | {image} | {tests or '-'} | {hosts} |"

@@ -14,11 +14,13 @@ class Standing(Document):
 
     state: Proven
     date: str = Field(default="", description="of the proof: YYYY-MM-DD")
+    step: str = Field(default="", description="where it failed: sources, lock, build, smoke or rehearsal")
 
     @property
     def text(self) -> str:
         """In a word or two, for a table."""
-        return " ".join(filter(None, ("" if self.state == "proven" else self.state, self.date)))
+        step = f"({self.step})" if self.step else ""
+        return " ".join(filter(None, ("" if self.state == "proven" else self.state, self.date, step)))
 
 
 NEVER = Standing(state="never")

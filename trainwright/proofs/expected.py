@@ -108,7 +108,8 @@ def proven_sizes(entries: Iterable[Line]) -> dict[Path, int]:
     for place, path in files().items():
         with suppress(KeyError, TypeError):
             proof = read_state(path)
-            if place in lines and proof["stands_for"] is None:  # the stand-ins of a twin have other sizes
+            # The stand-ins of a twin have other sizes; what failed before there was an image has none.
+            if place in lines and proof["stands_for"] is None and proof["size_bytes"] is not None:
                 sizes[lines[place]] = proof["size_bytes"]
     return sizes
 
@@ -146,7 +147,8 @@ def _size(plan: Plan, builds: list[BuildRecord], proof: LineProof | None) -> Exp
         )
         for record in builds[:1]
     ]
-    if proof is not None and proof.stands_for is None:  # the stand-ins of a twin have other sizes
+    # The stand-ins of a twin have other sizes.
+    if proof is not None and proof.stands_for is None and proof.size_bytes is not None:
         found.append(
             ExpectedSize(
                 bytes=proof.size_bytes,

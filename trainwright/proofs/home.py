@@ -1,8 +1,9 @@
-"""Takes proofs that were made elsewhere, as by a CodeBuild batch, into the folder of proofs."""
+"""Puts proofs in their places: those made here, and those made elsewhere, as by a CodeBuild batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from trainwright.catalog.catalog import Catalog
@@ -10,7 +11,7 @@ from trainwright.catalog.image_line import Line
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
 from trainwright.proofs.places import roots
-from trainwright.proofs.proof import LineProof, dump, read
+from trainwright.proofs.proof import LineProof, ProofHead, dump, read
 
 
 def save(proof: LineProof, root: Path | None = None) -> Path:
@@ -20,8 +21,22 @@ def save(proof: LineProof, root: Path | None = None) -> Path:
     return path
 
 
+def save_own(proof: LineProof, root: Path) -> Path | None:
+    """Write a proof that was made here; None if it is a failure, and the one in its place proves the same plan."""
+    with suppress(RequestError):  # none is there, or it was edited
+        if _outweighs(read(root / proof.path), proof):
+            return None
+    return save(proof, root)
+
+
+def _outweighs(proof: ProofHead, other: ProofHead) -> bool:
+    """Whether a proof stands, whatever of the other's date: a plan that was proven once does not lose that by a try
+    that failed, as where a source cannot be reached."""
+    return proof.proves == other.proves and (proof.outcome, other.outcome) == ("proven", "failed")
+
+
 def take(given: Iterable[str], catalog: Catalog, root: Path | None = None) -> list[tuple[LineProof, Line, bool]]:
-    """Read proofs and check them all, then write those that are newer than what is there.
+    """Read proofs and check them all, then write those that are newer than what is there, or outweigh it.
 
     Args:
         given: files, or folders that hold some at any depth; other JSON files are not expected there.
@@ -38,11 +53,12 @@ def take(given: Iterable[str], catalog: Catalog, root: Path | None = None) -> li
     found = [(proof, _line_of(proof, path, lines)) for path in _files(given) for proof in [read(path)]]
     taken = []
     for proof, entry in sorted(found, key=lambda row: row[0].date):
-        there = (root or roots()[-1]) / proof.path
-        newer = not there.is_file() or read(there).date < proof.date
-        if newer:
+        path = (root or roots()[-1]) / proof.path
+        there = read(path) if path.is_file() else None
+        new = there is None or _outweighs(proof, there) or (there.date < proof.date and not _outweighs(there, proof))
+        if new:
             save(proof, root)
-        taken.append((proof, entry, newer))
+        taken.append((proof, entry, new))
     return taken
 
 

@@ -11,8 +11,11 @@ from typing import Any
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.image_line import Line
 from trainwright.core.records import read_record
+from trainwright.engine.engine import Engine
 from trainwright.plan.licences import PUBLIC
+from trainwright.plan.plan import Base, Plan
 from trainwright.proofs.proof import EngineVersions, LineProof, Outcomes, ProvenBase, Rehearsed
+from trainwright.proofs.runs import StepName
 from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.sources.base_image import canonical
 from trainwright.sources.inputs import Inputs
@@ -32,6 +35,7 @@ def make_proof(
     *,
     gpu: bool,
     efa: bool,
+    failed: StepName | None = None,
     stands_for: str | None = None,
 ) -> LineProof:
     """The proof of a line.
@@ -43,23 +47,18 @@ def make_proof(
         rehearsal: in the image; None where none was begun.
         gpu: whether the engine has GPUs for containers.
         efa: whether this machine has an EFA device.
+        failed: the step that failed, if one did; a report of its own may be of an earlier try.
         stands_for: of a twin, the id of the plan that it stands for.
     """
     smoke: Mapping[str, Any] = record.smoke or {}
-    passed = bool(smoke) and not smoke["failed"] and rehearsal is not None and rehearsal.outcome == "passed"
-    plan = record.plan
+    if failed is None and (not smoke or smoke["failed"]):
+        failed = "smoke"
+    if failed is None and (rehearsal is None or rehearsal.outcome != "passed"):
+        failed = "rehearsal"
+    locked = inputs.lock.base if inputs.lock is not None else None
     return LineProof(
-        framework=entry.path.parent.parent.name,
-        line=entry.name,
-        plan=plan.id,
-        stands_for=stands_for,
-        outcome="proven" if passed else "failed",
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=plan.version,
-        cuda=plan.cuda,
-        python=plan.python,
-        base=_base(inputs),
-        flavour=plan.flavour,
+        **_of_line(entry, record.plan, failed, stands_for),
+        base=_base(inputs.plan.base, locked.sha256 if locked is not None else None),
         image=record.image_id,
         size_bytes=record.size_bytes,
         components=record.component_bytes,
@@ -72,6 +71,61 @@ def make_proof(
         engine=read_record(EngineVersions, record.engine.as_json()),
         revision=record.source_revision,
     )
+
+
+def failed_before_image(
+    entry: Line,
+    plan: Plan,
+    step: StepName,
+    engine: Engine,
+    *,
+    revision: str,
+    gpu: bool,
+    efa: bool,
+    stands_for: str | None = None,
+) -> LineProof:
+    """That a line came to no image: at which step, not why, as what a failure says can name hosts of the site.
+
+    Args:
+        entry: the line.
+        plan: what was to be built.
+        step: the one that failed.
+        engine: what was to build it.
+        revision: of the source that Trainwright runs from.
+        gpu, efa, stands_for: as of :func:`make_proof`.
+    """
+    client = engine.client
+    return LineProof(
+        **_of_line(entry, plan, step, stands_for),
+        base=_base(plan.base),
+        image=None,
+        size_bytes=None,
+        sources={},
+        facts={},
+        tests=Outcomes(),
+        rehearsal=None,
+        gpu=gpu,
+        efa=efa,
+        engine=EngineVersions(server=engine.server_version, client=client.version, buildkit=client.buildkit),
+        revision=revision,
+    )
+
+
+def _of_line(entry: Line, plan: Plan, failed: StepName | None, stands_for: str | None) -> dict[str, Any]:
+    """What a proof says of its line, whether there is an image or not."""
+    return {
+        "framework": entry.path.parent.parent.name,
+        "line": entry.name,
+        "plan": plan.id,
+        "stands_for": stands_for,
+        "outcome": "failed" if failed else "proven",
+        "failed_step": failed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": plan.version,
+        "cuda": plan.cuda,
+        "python": plan.python,
+        "flavour": plan.flavour,
+    }
 
 
 def checksums(inputs: Inputs) -> dict[str, dict[str, str]]:
@@ -93,15 +147,9 @@ def efa_seen(folder: Path = INFINIBAND) -> bool:
     return any(path.read_text().strip() == AMAZON for path in vendors)
 
 
-def _base(inputs: Inputs) -> ProvenBase:
-    base, lock = inputs.plan.base, inputs.lock
-    locked = lock.base if lock is not None else None
-    return ProvenBase(
-        os=base.os,
-        image=None if base.image is None else _public(base.image),
-        digest=base.digest,
-        sha256=locked.sha256 if locked is not None else None,
-    )
+def _base(base: Base, sha256: str | None = None) -> ProvenBase:
+    image = None if base.image is None else _public(base.image)
+    return ProvenBase(os=base.os, image=image, digest=base.digest, sha256=sha256)
 
 
 def _public(reference: str) -> str:

@@ -17,6 +17,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.fields import Digest, Name, OneLine, Sha256, Stamp, form
 from trainwright.core.layout import json_lines
 from trainwright.core.records import Field, Record, parse_record
+from trainwright.proofs.runs import StepName
 
 SCHEMA: Literal["trainwright/proof/1"] = "trainwright/proof/1"
 _REMEDY = (
@@ -75,7 +76,13 @@ class ProofHead(Record, forbid_unknown_fields=False):
         default=None, description="of a twin: the plan that its plan stands for; stand-ins replace what was unreachable"
     )
     outcome: Literal["proven", "failed"]
+    failed_step: StepName | None = Field(default=None, description="the first that failed; no key if it is proven")
     date: Stamp
+
+    @property
+    def proves(self) -> str:
+        """The id of the plan that it is about: its own, or of a twin that of the shipped line."""
+        return self.stands_for or self.plan
 
     @property
     def path(self) -> Path:
@@ -87,6 +94,7 @@ class LineProof(ProofHead, forbid_unknown_fields=True):
     """A proof; :func:`dump` makes its text.
 
     Attributes:
+        image: its id; ``None`` if a step before it failed, and then nothing is known of what is in it.
         sources: checksums of what the build took in, by kind and file; of distribution packages by name and version.
         facts: by component, what the probe found in the image.
         gpu: whether the engine could give containers a GPU; without one the tests that need it are skipped.
@@ -99,8 +107,8 @@ class LineProof(ProofHead, forbid_unknown_fields=True):
     python: str
     base: ProvenBase
     flavour: str = ""
-    image: Digest
-    size_bytes: _Count
+    image: Digest | None
+    size_bytes: _Count | None
     components: dict[str, _Count] = Field(default={}, description="of these bytes by component; empty in older proofs")
     sources: dict[str, dict[str, str]]
     facts: dict[str, dict[str, str]]
@@ -114,7 +122,11 @@ class LineProof(ProofHead, forbid_unknown_fields=True):
 
 def dump(proof: LineProof) -> str:
     """The text of a proof's file: equal proofs give equal text."""
-    body = json_lines(proof.as_json()).removeprefix("{\n") + "\n"
+    data = proof.as_json()
+    for key in ("failed_step", "components"):
+        if not data[key]:
+            del data[key]  # proofs from before there was this key keep their text
+    body = json_lines(data).removeprefix("{\n") + "\n"
     return f'{{\n "digest": "{_digest(body)}",\n{body}'
 
 

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 
 def judge(claim: ProofHead, plan: str) -> Standing:
     """What a proof says of a line whose plan has this id today."""
-    if (claim.stands_for or claim.plan) != plan:
+    if claim.proves != plan:
         state: Proven = "stale"
     else:
         state = "failed" if claim.outcome == "failed" else "twin" if claim.stands_for else "proven"
-    return Standing(state=state, date=claim.date[:10])
+    step = claim.failed_step if state == "failed" else None
+    return Standing(state=state, date=claim.date[:10], step=step or "")
 
 
 def of_plan(plan: Plan) -> Standing:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROOFS = {
     "proven": "on {}",
     "twin": "on {}, as a twin: with stand-ins for what was unreachable (docs/twin.md)",
-    "failed": "failed on {}",
+    "failed": "failed on {}{}",
     "stale": "stale: the line has changed since {}",
     "never": "never",
 }
@@ -79,7 +79,7 @@ def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
         *(f"tag   {tag}" for tag in plan.tags),
         *([f"loads {', '.join(f'{name} {what}' for name, what in plan.loads.items())}"] if plan.loads else []),
         *own_text(plan),
-        f"proof {PROOFS[proof.state].format(proof.date)}",
+        f"proof {PROOFS[proof.state].format(proof.date, f' ({proof.step})' if proof.step else '')}",
         *(f"note  {notice}" for notice in plan.notices),
         "",
         *totals_text(totals, plan.budget),

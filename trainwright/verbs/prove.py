@@ -132,7 +132,7 @@ def _taken(flags: ProveFlags, catalog: Any) -> ProveDocument:
 def _prove(entry: Line, start: State, flags: ProveFlags) -> ProveRow:
     """Take one line through all steps; its first failure is kept, and the next line goes on."""
     from trainwright.plan.of_line import request_of
-    from trainwright.proofs.home import save
+    from trainwright.proofs.home import save_own
     from trainwright.proofs.places import roots
 
     name = f"{entry.path.parent.parent.name}/{entry.name}"
@@ -149,16 +149,16 @@ def _prove(entry: Line, start: State, flags: ProveFlags) -> ProveRow:
     request = request_of(entry)
     state = replace(start, catalog=start.catalog.alone(entry), request=request, plan=plan, flags=request.flags())
     line_run, state, document = _steps(entry, name, line_run, state)
-    path = None
-    if line_run.image:
-        path = str(save(_proof(entry, state, document, stands_for), root))
+    path = save_own(_proof(entry, line_run, state, document, stands_for), root)
+    if path is None:
+        say(f"{name}: the failure is not kept, as {place} proves this plan")
     return ProveRow(
         line=name,
         plan=plan.id,
         outcome="proven" if line_run.done else "failed",
         new=True,
         steps=line_run.steps,
-        proof=path,
+        proof=None if path is None else str(path),
     )
 
 
@@ -325,16 +325,23 @@ def _record(image: str) -> BuildRecord | None:
     return load(image)
 
 
-def _proof(entry: Line, state: State, document: RehearsalDocument | None, stands_for: str | None) -> LineProof:
-    """The proof of a line whose image is there, whatever became of its tests."""
-    from trainwright.proofs.make import efa_seen, make_proof
+def _proof(
+    entry: Line, line_run: LineRun, state: State, document: RehearsalDocument | None, stands_for: str | None
+) -> LineProof:
+    """The proof of a line, whatever became of its tests, or that it came to no image."""
+    from trainwright.build.labels import revision
+    from trainwright.proofs.make import efa_seen, failed_before_image, make_proof
     from trainwright.sources.gather import gather_locked
 
     engine: Engine = known(state.engine)
+    seen = {"gpu": engine.gpus, "efa": efa_seen()}
+    failed = next((each.step for each in line_run.steps if each.outcome == "failed"), None)
+    if failed is not None and not line_run.image:
+        plan = known(state.plan)
+        return failed_before_image(entry, plan, failed, engine, revision=revision(), stands_for=stands_for, **seen)
     inputs = gather_locked(known(state.plan), state.catalog, state.site, state.flags, strict=False)
-    return make_proof(
-        entry, known(state.record), inputs, document, gpu=engine.gpus, efa=efa_seen(), stands_for=stands_for
-    )
+    record = known(state.record)
+    return make_proof(entry, record, inputs, document, failed=failed, stands_for=stands_for, **seen)
 
 
 def prove_text(document: ProveDocument) -> str:

@@ -11,7 +11,7 @@ from tests.support.proofs import proof_of
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.errors import RequestError
 from trainwright.proofs.home import save, take
-from trainwright.proofs.proof import read
+from trainwright.proofs.proof import Outcomes, read
 
 pytestmark = pytest.mark.usefixtures("own_places")
 OLD, NEW = "2026-11-22T10:00:00+00:00", "2026-11-23T10:00:00+00:00"
@@ -61,6 +61,39 @@ def test_the_newer_proof_stays(tmp_path, folder, first, second):
     assert new is (second == NEW)
 
 
+PROVEN, FAILED = {"outcome": "proven"}, {"outcome": "failed", "failed_step": "build", "image": None, "size_bytes": None}
+OTHER, TWIN = {"plan": "0" * 64}, {"plan": "1" * 64, "stands_for": proof_of().plan}
+
+
+@pytest.mark.parametrize(
+    ("there", "other", "stays"),
+    [
+        (PROVEN, FAILED, "proven"),
+        (TWIN, FAILED, "proven"),
+        ({**PROVEN, **OTHER}, FAILED, "failed"),  # a proof of an earlier plan says nothing of this one
+        (FAILED, FAILED, "failed"),
+        (FAILED, PROVEN, "proven"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_failure_never_replaces_a_proof_of_the_same_plan(tmp_path, folder, there, other, stays, at_once):
+    first, second = proof_of().replace(date=OLD, **there), proof_of().replace(date=NEW, **other)
+    home = tmp_path / "home"
+    save(second, home / "b")
+    save(first, home / "a" if at_once else None)
+    *_, (_, _, new) = take([str(home)], open_catalog())
+    assert read(folder / "pytorch" / "cpu.json").outcome == stays
+    assert new is (other["outcome"] == stays)
+
+
+def test_a_proof_replaces_a_newer_failure_of_the_same_plan(tmp_path, folder):
+    save(proof_of().replace(date=NEW, **FAILED))
+    path = save(proof_of().replace(date=OLD), tmp_path / "home")
+    ((_, _, new),) = take([str(path)], open_catalog())
+    assert new
+    assert read(folder / "pytorch" / "cpu.json").outcome == "proven"
+
+
 @pytest.mark.parametrize("wrong", ["edited", "unknown line", "another file", "missing", "empty"])
 def test_nothing_is_taken_if_one_is_wrong(tmp_path, folder, wrong):
     home = tmp_path / "home"
@@ -98,8 +131,11 @@ def test_the_table_of_the_readme_is_made_of_the_proofs():
     )
     save(proof_of().replace(date=NEW))
     save(proof_of("tensorflow/cpu").replace(plan="0" * 64, date=OLD))
+    blank = {"tests": Outcomes(), "rehearsal": None}
+    save(proof_of("pytorch/cu124").replace(date=OLD, **FAILED, **blank))
     page = with_proofs(PAGE, catalog)
-    assert f"1 of {count} lines are proven, 1 changed since their proof." in page
+    assert f"1 of {count} lines are proven, 1 failed, 1 changed since their proof." in page
+    assert "| `pytorch/cu124` | failed 2026-11-22 (build) | - | - | - |" in page
     assert "| `pytorch/cpu` | 2026-11-23 | 1.29 GB | 6 passed, 4 skipped | 2 hosts, torchrun |" in page
     assert "| `tensorflow/cpu` | stale 2026-11-22 |" in page
 

@@ -13,6 +13,7 @@ from trainwright.core.errors import RequestError
 from trainwright.plan.of_line import plan_of
 from trainwright.plan.plan_lock import LockedBase, LockedSystemPackage, PlanLock
 from trainwright.proofs.make import checksums, efa_seen, make_proof
+from trainwright.proofs.places import files
 from trainwright.proofs.proof import dump, parse, read
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
@@ -38,6 +39,13 @@ def test_a_proof_has_the_bytes_of_each_component():
     record = recorded(plan).replace(ledger=ledger)
     proof = make_proof(entry, record, inputs, rehearsed(), gpu=False, efa=False)
     assert json.loads(dump(proof))["components"] == {"metis": 687_976, "pytorch": 503_277_280}
+
+
+def test_proofs_that_were_committed_are_read_and_written_as_they_are():
+    paths = list(files().values())
+    assert paths
+    for path in paths:
+        assert dump(read(path)) == path.read_text(), path
 
 
 @pytest.mark.parametrize(
@@ -134,6 +142,9 @@ def test_what_failed_is_not_proven(smoke, rehearsal):
     proof = make_proof(entry, recorded(plan, failed=smoke), inputs, document, gpu=False, efa=False)
     assert proof.outcome == "failed"
     assert (f"contract::{smoke}" in proof.tests.failed) is bool(smoke)
+    assert proof.failed_step == ("smoke" if smoke else "rehearsal")
+    assert parse(dump(proof), "cpu.json") == proof
+    assert "failed_step" not in dump(proof_of())
 
 
 def test_checksums_are_those_of_the_lock_and_of_the_plan():

@@ -104,8 +104,22 @@ def test_list_and_plan_say_it(folder):
     assert (row["cuda"], row["proof"]["date"]) == ("cpu", date)
     text = call("list", "--framework", "pytorch", "--cuda", "cpu", "--python", "3.11").stdout.splitlines()
     at = text[0].index("proven")
-    assert [line[at:].split()[0] for line in text[1:] if line[:at].strip()] == [date]
+    assert [line[at:].split()[0] for line in text[1 : text.index("")]] == [date]
     planned = call("plan", "--framework", "pytorch", "--cuda", "cpu")
     assert f"\nproof on {date}\n" in planned.stdout
     as_json = json.loads(call("plan", "--framework", "pytorch", "--cuda", "cu124", "--json").stdout)
-    assert as_json["proof"] == {"state": "never", "date": ""}
+    assert as_json["proof"] == {"state": "never", "date": "", "step": ""}
+
+
+def test_list_and_plan_say_which_step_failed():
+    failed = {"outcome": "failed", "failed_step": "build", "image": None, "size_bytes": None}
+    save(proof_of().replace(**failed))
+    date = proof_of().date[:10]
+    assert f"  failed {date} (build)  " in call("list", "--framework", "pytorch", "--cuda", "cpu").stdout
+    planned = call("plan", "--framework", "pytorch", "--cuda", "cpu").stdout
+    assert f"\nproof failed on {date} (build)\n" in planned
+    assert "\nimage     not known: not built here, and no proof\n" in planned
+    (row,) = json.loads(
+        call("list", "--framework", "pytorch", "--needs", "packages", "--cuda", "cpu", "--json").stdout
+    )["lines"]
+    assert (row["size_bytes"], row["proof"]) == (None, {"state": "failed", "date": date, "step": "build"})

@@ -17,6 +17,7 @@ from trainwright.build import store
 from trainwright.core.errors import ProofFailed, RehearsalFailed, RequestError
 from trainwright.core.owned import write_atomically
 from trainwright.engine.engine import Client, Engine
+from trainwright.proofs.home import save
 from trainwright.proofs.proof import read
 from trainwright.sources.survey import LineSources, SourcesDocument, Unavailable
 from trainwright.verbs import prove as verb
@@ -145,10 +146,30 @@ def test_a_failure_ends_its_line_and_the_next_goes_on(prove, house, tmp_path, st
     failed = first["steps"][-1]
     assert (failed["step"], failed["outcome"], failed["says"]) == (step, "failed", "no such thing")
     assert failed["remedy"] == "do another"
-    proof = tmp_path / "proofs/pytorch/cpu.json"
-    assert proof.is_file() is (step in ("smoke", "rehearsal")), "of an image that was built"
-    if proof.is_file():
-        assert read(proof).outcome == "failed"
+    proof = read(tmp_path / "proofs/pytorch/cpu.json")
+    assert (proof.outcome, proof.failed_step, proof.plan) == ("failed", step, proof_of().plan)
+    assert (proof.image is None) is (step in ("sources", "lock", "build"))
+
+
+@pytest.mark.parametrize("step", ["build", "rehearsal"])
+def test_a_failure_does_not_replace_a_proof_of_the_same_plan(prove, house, tmp_path, step):
+    path = tmp_path / "proofs/pytorch/cpu.json"
+    _, (row,) = prove("pytorch/cpu")
+    text = path.read_text()
+    house.wrong[step] = RehearsalFailed("no")
+    code, (row,) = prove("pytorch/cpu", "--again")
+    assert (code, row["outcome"], row["proof"], path.read_text()) == (6, "failed", None, text)
+    save(proof_of().replace(plan="0" * 64), tmp_path / "proofs")
+    _, (row,) = prove("pytorch/cpu", "--again")
+    assert read(Path(row["proof"])).failed_step == step
+
+
+def test_a_proof_replaces_the_failure_before_it(prove, house, tmp_path):
+    house.wrong["build"] = ProofFailed("no")
+    prove("pytorch/cpu")
+    house.wrong.clear()
+    prove("pytorch/cpu")
+    assert read(tmp_path / "proofs/pytorch/cpu.json").outcome == "proven"
 
 
 def test_the_next_command_goes_on_after_what_had_passed(prove, house):
@@ -181,12 +202,14 @@ def test_a_fault_of_ours_ends_its_line_alone(prove, house, tmp_path):
     assert len(list((tmp_path / "state").glob("crash-*.log"))) == 2  # in one second, and neither is left elsewhere
 
 
-def test_a_source_that_is_missing_is_named(prove, house):
+def test_a_source_that_is_missing_is_named(prove, house, tmp_path):
     house.missing = (Unavailable(kind="archive", name="a.tar.gz", needed_by="efa", places={"https://x": "404"}),)
     code, (row,) = prove("pytorch/cpu")
     assert (code, house.ran) == (6, ["sources"])
     assert "archive a.tar.gz" in row["steps"][0]["says"]
-    assert row["proof"] is None
+    assert read(Path(row["proof"])).failed_step == "sources"
+    for text in ("https://x", "a.tar.gz", str(tmp_path)):  # a mirror of the site, what it lacks, a folder
+        assert text not in Path(row["proof"]).read_text()
 
 
 def test_a_base_of_the_site_would_prove_another_image(prove, house, tmp_path):
@@ -195,6 +218,7 @@ def test_a_base_of_the_site_would_prove_another_image(prove, house, tmp_path):
     code, (row,) = prove("pytorch/cpu", "--site", str(tmp_path / "site.toml"))
     assert (code, house.ran) == (6, [])
     assert "base_image replaces the base" in row["steps"][0]["says"]
+    assert row["proof"] is None, "there is no plan that failed"
 
 
 def test_a_twin_stands_for_the_shipped_line(prove, house, tmp_path):
