@@ -103,11 +103,20 @@ def proof_batch(lines: Sequence[ChosenImage]) -> dict[str, Any]:
     nodes = [
         {
             "identifier": identifier(line.name),
-            "env": {**_ENGINE, "variables": {"LINE": line.name, **request_variables(line)}},
+            "env": {**_ENGINE, "variables": {"LINE": line.name, **request_variables(line), **_selecting(line)}},
         }
         for line in lines
     ]
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
+
+
+def _selecting(line: ChosenImage) -> dict[str, str]:
+    """What selects a line among several, behind its base: the phases have no variable for it, and their shell splits
+    the request into words."""
+    words = line.request
+    python = [f"--python {words.python}"] if words.python else []
+    more = [*python, *(f"--set {name}={version}" for name, version in words.set_)]
+    return {"BASE": " ".join([str(words.base), *more])} if more else {}
 
 
 def identifier(name: str) -> str:

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import ImageLine, cuda_tag
+from trainwright.catalog.image_line import BASE, ImageLine, Line, cuda_tag
 from trainwright.catalog.listing import named
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.plan.identity import same_templates
 from trainwright.plan.of_line import plan_of, request_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request, parse_cuda
-from trainwright.plan.resolve import line_taken, resolve
+from trainwright.plan.resolve import entry_taken, line_taken, resolve
 from trainwright.site.site import Site
 
 
@@ -84,11 +84,21 @@ def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
         return [
             ChosenImage(
                 f"{entry.path.parent.parent.name}/{entry.name}",
-                request_of(entry).replace(base=entry.line.base.kind),
+                _selecting(entry, catalog),
                 plan_of(entry, catalog),
             )
             for entry in entries
         ]
+
+
+def _selecting(entry: Line, catalog: Catalog) -> Request:
+    """A request that selects a line among those of its version, CUDA and base: by its Python, or by the version of a
+    component, if there are several."""
+    line, plain = entry.line, request_of(entry).replace(base=entry.line.base.kind)
+    pins = [(name, chosen.version) for name, chosen in line.components.items() if chosen.provider != BASE]
+    ways = [plain, plain.replace(python=line.python), *(plain.replace(set_=(pin,)) for pin in pins)]
+    taken = ((way, entry_taken(way, catalog)) for way in ways)
+    return next((way for way, found in taken if found is not None and found.path == entry.path), plain)
 
 
 def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site, more: Mapping[str, str | None]) -> ChosenImage:

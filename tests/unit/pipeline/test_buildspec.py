@@ -16,11 +16,13 @@ from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
 from tests.support.pipeline_source import BASE, made_source
 from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.listing import named
 from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.pipeline.batch import identifier
 from trainwright.pipeline.buildspec import check, parse
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import default_files, pipeline
+from trainwright.plan.of_line import plan_of
 from trainwright.site.site import Site
 from trainwright.verbs.namespace import namespace
 
@@ -268,6 +270,23 @@ def test_each_job_of_a_batch_of_proofs_brings_its_proof_home(tmp_path, monkeypat
     assert homes["pytorch/cu124"] == (False, ["pytorch/cu124.json"]), "also the proof of a line that failed"
     called = (tmp_path / "called").read_text()
     assert "push" not in called and "prove pytorch/cpu --output proofs-made --progress plain\n" in called
+
+
+# Each shares its version, CUDA and base with another line, which a request with these three alone takes.
+@pytest.mark.parametrize(
+    "line", ["pytorch/1.10.2-cu113-2022-09", "pytorch/1.10.2-cu113", "pytorch/cpu-py313", "pytorch/cu126"]
+)
+def test_a_job_of_a_batch_of_proofs_plans_its_own_line(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    call("pipeline", "--proofs", "--images", line)
+    (tmp_path / "invoke").write_text(FRONT_DOOR)
+    (tmp_path / "invoke").chmod(0o755)
+    (job,) = parse((tmp_path / "buildspec-proofs.yml").read_text(), "x")["batch"]["build-graph"]
+    run_build(tmp_path, "buildspec-proofs.yml", environment=job["env"]["variables"], timeout=30)
+    planned = next(row for row in (tmp_path / "called").read_text().splitlines() if row.startswith("plan "))
+    catalog = load_catalog()
+    (entry,) = named(catalog, [line])
+    assert json.loads(call(*planned.split(), "--json").stdout)["id"] == plan_of(entry, catalog).id
 
 
 @pytest.mark.parametrize("failing", ["", "docker"])
