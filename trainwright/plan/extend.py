@@ -109,6 +109,28 @@ def published(framework: str) -> list[Line]:
     return list(lines.values())
 
 
+def without_a_line(framework: str | None = None, tag: str | None = None) -> list[str]:
+    """The commands that extend AWS's containers as they are published, each with the newest versions that it takes.
+
+    Args:
+        framework: by default all.
+        tag: of the CUDA version, or ``cpu``; by default all.
+    """
+    from trainwright.sagemaker.dlc import load_dlc
+
+    commands = []
+    for name in sorted({each.framework for each in load_dlc().images if framework in (None, each.framework)}):
+        lines = [entry.line for entry in published(name) if tag in (None, entry.line.cuda_tag)]
+        versions = sorted({line.version for line in lines}, key=version_key, reverse=True)
+        older = f" and {len(versions) - _NAMED} older ones" if len(versions) > _NAMED else ""
+        words = f"--framework {name}{f' --cuda {tag}' if tag else ''} --base dlc"
+        commands += [f"./invoke plan {words}   # --version {', '.join(versions[:_NAMED])}{older}"] if versions else []
+    return commands
+
+
+_NAMED = 6
+
+
 def not_enough_known(framework: str, version: str) -> str:
     """Why AWS's containers of a version cannot be extended yet, and what to do; empty if all of them can."""
     from trainwright.sagemaker.dlc import load_dlc

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.core.errors import RequestError
 from trainwright.core.layout import size, table
 from trainwright.core.paths import use_catalog
 from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuiltDocument
+    from trainwright.catalog.catalog import Catalog
     from trainwright.catalog.listing import ComponentsDocument, LineRow, ListDocument
 
 
@@ -76,31 +78,52 @@ def list_(flags: ListFlags) -> None:
         return
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
+
+    tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
+    asked = {"status": flags.status, "needs": flags.needs, "python": flags.python, "base": flags.base}
+    asked |= {"with": flags.with_, "proof": "proven" if flags.proven else None}
+    holds = {key: value for key, value in asked.items() if value}
+    try:
+        document = _chosen(catalog, flags, tag, holds)
+    except RequestError as refused:
+        from trainwright.plan.extend import without_a_line
+
+        of_aws = without_a_line(flags.framework, tag) if holds in ({}, {"base": "dlc"}) else []
+        if not of_aws:
+            raise
+        remedy = "\n".join(["AWS's containers, which need none:", *of_aws])
+        raise RequestError(refused.message.partition(". ")[0], remedy=remedy) from None
+    every = flags.all_ or bool(tag or holds)
+    text = partial(lines_text, every=every, width=width, of_aws=holds == {"base": "dlc"} or not (tag or holds))
+    emit(document, text, as_json=flags.json_)
+
+
+def _chosen(catalog: Catalog, flags: ListFlags, tag: str | None, holds: Mapping[str, str]) -> ListDocument:
+    """The lines of a framework and a CUDA tag of which everything holds.
+
+    Raises:
+        RequestError: there is none.
+    """
+    from trainwright.catalog import listing
     from trainwright.plan.resolve import bare_of
     from trainwright.proofs.expected import sizes_of
     from trainwright.proofs.standing import of_lines
 
-    tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
     entries = listing.select(catalog, flags.framework, tag)
-    asked = {"status": flags.status, "needs": flags.needs, "python": flags.python, "base": flags.base}
-    asked |= {"with": flags.with_, "proof": "proven" if flags.proven else None}
-    holds = {key: value for key, value in asked.items() if value}
     bare = bare_of(catalog, {entry.line.framework for entry in entries})
-    document = listing.lines(
-        catalog, entries, of_lines(entries, catalog), sizes_of(entries), bare, added={flags.with_ or ""}
-    )
-    document = listing.filtered(document, holds)
-    every = flags.all_ or bool(tag or holds)
-    emit(document, partial(lines_text, every=every, width=width), as_json=flags.json_)
+    standings, sizes = of_lines(entries, catalog), sizes_of(entries)
+    document = listing.lines(catalog, entries, standings, sizes, bare, added={flags.with_ or ""})
+    return listing.filtered(document, holds)
 
 
-def lines_text(document: ListDocument, *, every: bool = True, width: int | None = None) -> str:
+def lines_text(document: ListDocument, *, every: bool = True, width: int | None = None, of_aws: bool = False) -> str:
     """A line per image line, by framework, the newest first.
 
     Args:
         document: the lines.
         every: those past their support as well; where all are, they are shown anyway.
         width: of the terminal; columns that matter least are left out until the others fit. None is any width.
+        of_aws: say that AWS's containers can be extended without a line.
     """
     from trainwright.catalog.listing import CURRENT, by_framework
 
@@ -121,6 +144,7 @@ def lines_text(document: ListDocument, *, every: bool = True, width: int | None 
         if row.published_cuda
     ]
     notes += [_UNPINNED] if "unpinned" in head and any(row.until_locked for row in shown) else []
+    notes += [_OF_AWS] if of_aws else []
     notes += [f"{hidden} older, past their support or never released: --all"] if hidden else []
     return "\n".join([*text, *([""] if notes else []), *notes])
 
@@ -186,6 +210,10 @@ _COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
 _UNPINNED = (
     "unpinned: base, an image known by its tag, and how many archives have no published checksum; what comes from "
     "Debian's or Ubuntu's archive is pinned by ./invoke lock alone"
+)
+_OF_AWS = (
+    "AWS's containers can be extended without a line, those for CPUs and of pytorch-smp as well: ./invoke plan "
+    "--framework pytorch --cuda cpu --base dlc"
 )
 _SHORTEST = 16  # characters of a name that is cut, as long as another column can go
 _SPARE = ("options", "base", "unpinned", "needs", "python")  # left out in this order where a terminal is narrow

@@ -86,6 +86,44 @@ def test_a_line_whose_tag_names_another_cuda_has_both():
     assert "base image" not in call("list", "--framework", "pytorch", "--cuda", "cu132").stdout
 
 
+# AWS's release notes of SMP v2.7.0 have 2.4.1 and 2.5.1; docker/pytorch/Dockerfile.cpu at 7b00481e is of 2.13.0.
+@pytest.mark.parametrize(
+    ("flags", "commands"),
+    [
+        (["--framework", "pytorch-smp"], ["--framework pytorch-smp --base dlc   # --version 2.5.1, 2.4.1,"]),
+        (
+            ["--framework", "pytorch-smp", "--cuda", "cu124"],
+            ["pytorch-smp --cuda cu124 --base dlc   # --version 2.5.1"],
+        ),
+        (
+            ["--base", "dlc", "--cuda", "cpu"],
+            [
+                "--framework pytorch --cuda cpu --base dlc   # --version ",
+                "--framework tensorflow --cuda cpu --base dlc",
+            ],
+        ),
+    ],
+)
+def test_containers_without_a_line_are_named_where_there_is_no_line(flags, commands):
+    refused = call("list", *flags)
+    assert refused.returncode == 2
+    assert "Did you mean" not in refused.stderr
+    told = [line for line in refused.stderr.splitlines() if line.startswith("./invoke plan ")]
+    assert len(told) == len(commands)
+    for line, command in zip(told, commands, strict=True):
+        assert command in line
+        assert call(*line.partition("#")[0].split()[1:]).returncode == 0
+
+
+def test_a_list_says_that_containers_need_no_line():
+    note = "./invoke plan --framework pytorch --cuda cpu --base dlc"
+    for flags in ([], ["--base", "dlc"], ["--framework", "pytorch"]):
+        assert note in call("list", *flags).stdout
+    for flags in (["--cuda", "cu113"], ["--needs", "packages"]):
+        assert note not in call("list", *flags).stdout
+    assert "Known" in call("list", "--base", "dlc", "--cuda", "cpu", "--status", "supported").stderr
+
+
 def test_proven_lines():
     never = tuple(row.replace(proof=row.proof.replace(state="never", date="")) for row in rows())
     with pytest.raises(RequestError, match="proven") as refused:
