@@ -119,18 +119,20 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     spelled_by_call = [(call, spelled(call.module, call.node)) for call in calls]
     arguments = [_argument(call, names) for call, rows in spelled_by_call for names in rows]
     entry = code.script.entry
-    given = dict(code.job.arguments) if code.job else {}
+    given = code.given
     parses = any(c.module is entry for c in code.called("parse_args", "parse_known_args")) or bool(
         list(code.called("parse_args"))
     )
     for argument in arguments:
         yield from _one(code, argument, given)
     main = next((c for c in code.called("hydra.main")), None)
-    if main is not None:
+    if main is not None and (code.started is None or code.started.forwards):
         # Without a job file, its hyperparameters are unknown.
         severity: Severity = "error" if given else "note"
         yield at(HYDRA, main, "Hydra starts the script", severity=severity)
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
+        return
+    if code.started is not None and code.started.unclear:
         return
     every = all(rows for _, rows in spelled_by_call) and not _passed_on(code)
     yield from _whole(code, arguments, given, every=every)
@@ -212,7 +214,7 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     if argument.bare and in_job is not None:
         yield at(FLAG, call, f"the job passes --{in_job} {given[in_job]}, but it takes no value", severity="error")
     if argument.positional:
-        if not argument.optional:
+        if not argument.optional and code.started is None:
             yield at(POSITIONAL, call, f"{argument.names[0]} is positional")
         return
     default = call.given("default")
@@ -325,9 +327,10 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     names = {name for argument in arguments for name in argument.passed}
     otherwise_dashed = {name for argument in arguments if not argument.positional for name in argument.names} - names
     passed = {name for name in given if not name.startswith("sagemaker_")}
-    if job.model_parallel:
+    added = code.started is None or code.started.forwards
+    if job.model_parallel and added:
         passed.add("mp_parameters")
-    if tensorflow_job(code):
+    if tensorflow_job(code) and added:
         passed.add("model_dir")
     # A function of the script's own may have that name.
     strict = next((c for c in code.called("parse_args") if isinstance(c.node.func, ast.Attribute)), None)
@@ -354,7 +357,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
         tests = [ast.unparse(test) for test, _ in conditions(argument.call.module, argument.call.node)]
         if any("__name__" not in test for test in tests):
             continue
-        if argument.required and not argument.positional and not passed & set(argument.passed):
+        if argument.required and not argument.positional and not (passed | code.unseen) & set(argument.passed):
             name = max(argument.names, key=len)
             what = f"{dashed(name)} is required"
             what = what if argument.passed else f"{_other(name)} is required, and SageMaker passes {dashed(name)}"

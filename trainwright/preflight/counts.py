@@ -159,7 +159,7 @@ def _no_samples(code: ScriptFacts) -> Iterator[Finding]:
     job, processes = code.job, code.launch.processes
     if job is None or not processes:
         return
-    given = {name.replace("-", "_"): value for name, value in job.arguments.items() if "batch" in name}
+    given = {name.replace("-", "_"): value for name, value in code.given.items() if "batch" in name}
     for module in code.modules:
         for node in module.nodes:
             if not isinstance(node, ast.AugAssign | ast.BinOp) or not isinstance(node.op, ast.FloorDiv):

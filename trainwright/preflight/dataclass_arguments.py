@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
-from trainwright.preflight.arguments import MISSING, UNKNOWN, VALUE
+from trainwright.preflight.arguments import MISSING, UNKNOWN
 from trainwright.preflight.configurations import options
 from trainwright.preflight.option_lists import LISTED, refused_by_field
+from trainwright.preflight.option_values import VALUE
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -26,13 +27,17 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     parses = code.ran("parse_args_into_dataclasses")
     if not parsers or not parses or code.job is None or any(code.called("add_argument")):
         return
-    given: dict[str, object] = dict(code.job.arguments)
+    given: dict[str, object] = code.given
+    passed = {*given, *code.unseen}
     who, words = "the job passes", parses[0].arg("args", 0)
     if words is not None and words.single() is not None:
         listed = options(words.items) if words.items is not None else None
         if listed is None:
             return
         who, given = "the script passes", {name: value.single() for name, value in listed.items()}
+        passed = {*given}
+    elif code.started is not None and code.started.unclear:
+        return
     event = parsers[0]
     values = event.args[0].items or event.args[:1]
     classes = [value.code for value in values if value.code is not None]
@@ -57,12 +62,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         elif node is not None:
             yield from _refused(module, node, name, value)
     trains = any(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
-    if trains and own and "output_dir" not in {*given, *fields} and given:
+    if trains and own and "output_dir" not in {*passed, *fields} and given:
         yield at(
             MISSING, (module, event.node), "--output_dir of the training arguments is required", severity="warning"
         )
     for name, node in fields.items():
-        if _required(node) and name not in given:
+        if _required(node) and name not in passed:
             yield at(MISSING, (module, node), f"--{name} is required")
 
 

@@ -67,7 +67,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     grows = whole is not None and share is not None and whole > share
     asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
     asked = asked and not code.mentions_like("adasum")
-    if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
+    if not (grows or asked) or any(RATE.search(name) for name in code.given) or _scaled(code):
         return
     for call in code.calls:
         optimizer = call.name.startswith("torch.optim.") and ".lr_scheduler." not in call.name

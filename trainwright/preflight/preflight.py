@@ -138,7 +138,7 @@ def _checked(
     modules: dict[str, Module] = {}
     facts: dict[str, Any] = {}
     for each in scripts:
-        known = ScriptFacts(each.script, job_of(each))
+        known = ScriptFacts(each.script, job_of(each), each.started)
         raw = list(each.script.findings)
         with _room_for_depth():
             for family in FAMILIES:

@@ -72,7 +72,7 @@ def _remote(code: ScriptFacts) -> Iterator[Finding]:
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     yield from _remote(code)
-    known = code.job.hyperparameters if code.job else {}
+    known = {*code.given, *code.unseen}
     made = _made(code)
     options = {_flag(m, n): str(n.value) for m, n in code.texts if _key(m, n) == "default"}
     for module, node in code.texts:

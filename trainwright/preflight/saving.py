@@ -292,7 +292,7 @@ def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
     if job is None or entry is None or not (job.checkpoint or job.spot):
         return
     folder = _folder(code)
-    given = [*job.hyperparameters.values(), *job.environment.values()]
+    given = [*code.given.values(), *job.hyperparameters.values(), *job.environment.values()]
     if not code.says("^" + folder.rstrip("/")) and not any(str(value).startswith(folder) for value in given):
         why = "spot instances" if job.spot else "checkpoint"
         yield at(NO_CHECKPOINT, (entry, entry.tree), f"the job has {why}, but the script never uses {folder}")

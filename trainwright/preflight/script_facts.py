@@ -12,6 +12,7 @@ from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
+from trainwright.preflight.shell import Started
 from trainwright.preflight.syntax import Function, ScriptCode, enclosing_function, first
 from trainwright.preflight.values import Code, Value
 from trainwright.sagemaker.distribution import Launcher
@@ -47,11 +48,19 @@ class ScriptFacts(ScriptCode):
     Args:
         script: the parsed script.
         job: the job file, if given.
+        started: how a shell script starts it, if one does.
     """
 
-    def __init__(self, script: Script, job: Job | None = None) -> None:
+    def __init__(self, script: Script, job: Job | None = None, started: Started | None = None) -> None:
         super().__init__(script)
         self.job = job
+        self.started = started
+        # What it gets as arguments: what the job passes, or what the shell script does; of ``unseen``, only the names.
+        self.given: dict[str, Any] = dict(job.arguments) if job is not None else {}
+        self.unseen: frozenset[str] = frozenset()
+        if started is not None:
+            self.given = (self.given if started.forwards else {}) | started.values
+            self.unseen = frozenset(started.options) - frozenset(started.values)
         self.launch = JobStart()
         if job is not None:
             alone = job.launcher == "process"
@@ -61,7 +70,7 @@ class ScriptFacts(ScriptCode):
                 job.hosts,
                 per_host,
                 job.gpus,
-                job.arguments,
+                self.given,
                 dict(job.environment),
             )
         self._interpreter = Interpreter(script, self.launch)

@@ -6,13 +6,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainwright.core.data_files import read_text
 from trainwright.core.errors import RequestError, nearest
 from trainwright.preflight.notebooks import DRIVES, CellCode, scripts_of
-from trainwright.preflight.reader import UNREAD, Module, Reader, Script
+from trainwright.preflight.reader import RELATIVE_IMPORT, UNREAD, Module, Reader, Script
 from trainwright.preflight.shell import Started, started_by
 
 KINDS = (".py", ".ipynb", ".sh")
@@ -219,7 +219,11 @@ def _subject(
     reader: Reader, entry: Path, root: Path, bases: Sequence[Path], started: Started | None = None
 ) -> NamedScript:
     """Read a script; findings show its files below the folders that the user named."""
+    if started is not None and started.module:  # whose package is below the folder that it is started in
+        root = entry.parents[started.script.count(".") + (entry.name == "__main__.py")]
     script = reader.script(entry, root)
+    if started is not None and started.module:
+        script = replace(script, findings=tuple(f for f in script.findings if f.code != RELATIVE_IMPORT.code))
     paths = {module.name: module.path for module in script.modules}
     names = {}
     for name in script.files:
@@ -260,14 +264,22 @@ def _shell(path: Path, reader: Reader, source_dir: str | None, made: NamedScript
         RequestError: it starts none that can be found.
     """
     folder = Path(source_dir) if source_dir else path.parent
-    commands = started_by(read_text(path, remedy=UNREAD))
-    for command in commands:
-        for base in (folder, path.parent):
-            entry = base / command.script
-            if entry.is_file():
-                made.found.append(_subject(reader, entry.resolve(), folder.resolve(), [base, folder], command))
-                break
-        else:
-            raise RequestError(f"{path}:{command.line}: {command.script} not found", remedy="Give --source-dir.")
-    if not commands:
+    read = False
+    for command in started_by(read_text(path, remedy=UNREAD)):
+        last = command
+        while (found := _entry(last, (folder, path.parent))) is None and last.otherwise is not None:
+            last = last.otherwise
+        if found is not None:
+            base, entry = found
+            made.found.append(_subject(reader, entry.resolve(), folder.resolve(), [base, folder], last))
+            read = True
+        elif not last.module:  # a module may be one of a package that is installed
+            raise RequestError(f"{path}:{last.line}: {last.script} not found", remedy="Give --source-dir.")
+    if not read:
         raise RequestError(f"{path}: starts no Python script that can be seen", remedy="Name the Python script.")
+
+
+def _entry(command: Started, bases: Sequence[Path]) -> tuple[Path, Path] | None:
+    """Return the file that a command starts, after the folder that it is in."""
+    places = ((base, base / place) for place in command.places for base in bases)
+    return next(((base, entry) for base, entry in places if entry.is_file()), None)
