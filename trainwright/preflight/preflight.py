@@ -160,9 +160,9 @@ def _checked(
     new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in _together(kept, modules)))
     compared = baseline.compare(new, names, accepted, renewed=renewed)
     return findings.document(
-        scripts[0].shown if len(scripts) == 1 else f"{len(scripts)} scripts",
+        scripts[0].shown if len(facts) == 1 else f"{len(facts)} scripts",
         names,
-        facts[scripts[0].shown] if len(scripts) == 1 else facts,
+        facts[scripts[0].shown] if len(facts) == 1 else facts,
         compared.new,
         [_silenced(each, cells) for each in silenced],
         unread=unread,

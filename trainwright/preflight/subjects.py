@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,8 +87,8 @@ def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_traini
     for path in given:
         if path.is_dir():
             files = list(_walk(path))
-            scripts = {file.resolve(): path for file in files if file.suffix == ".py" and file.resolve() not in named}
-            _scripts(reader, scripts, source_dir, made, all_of_them=False)
+            scripts = {file.resolve(): path for file in files if file.suffix == ".py"}
+            _scripts(reader, scripts, source_dir, made, all_of_them=False, known=named)
             notebooks = [file for file in files if file.suffix == ".ipynb"]
         else:
             notebooks = [path] if path.suffix == ".ipynb" else []
@@ -98,12 +98,19 @@ def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_traini
         if path.suffix == ".sh":
             with made.reading(str(path)):
                 _shell(path, reader, source_dir, made)
+    started = {_file(each) for each in made.found if each.started is not None}
+    made.found = [each for each in made.found if each.started is not None or _file(each) not in started]
     if not made.found and made.unread:
         raise next(iter(made.unread.values()))
     if not made.found and not only_training and any(path.is_dir() for path in given):
         folder = next(path for path in given if path.is_dir())
         raise RequestError(f"{folder}: no training script found in this folder", remedy="Name the script itself.")
     return made
+
+
+def _file(named: NamedScript) -> Path | None:
+    entry = named.script.entry
+    return entry.path if entry is not None else None
 
 
 def _placed(path: Path, source_dir: str | None) -> Path:
@@ -153,9 +160,15 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _scripts(
-    reader: Reader, candidates: Mapping[Path, Path], source_dir: str | None, made: NamedScripts, *, all_of_them: bool
+    reader: Reader,
+    candidates: Mapping[Path, Path],
+    source_dir: str | None,
+    made: NamedScripts,
+    *,
+    all_of_them: bool,
+    known: Collection[Path] = (),
 ) -> None:
-    """Add the scripts among some files, each with the folder in which it was found."""
+    """Add the scripts among some files, each with the folder in which it was found, without those that are known."""
     modules: dict[Path, Module] = {}
     broken: list[Path] = []
     for path in candidates:
@@ -167,7 +180,7 @@ def _scripts(
                 broken.append(path)
     roots = {path: Path(source_dir or folder).resolve() for path, folder in candidates.items()}
     entries = _entries(reader, modules, roots, all_of_them=all_of_them)
-    for path in sorted([*entries, *broken], key=list(candidates).index):
+    for path in sorted({*entries, *broken}.difference(known), key=list(candidates).index):
         bases = [candidates[path], *([Path(source_dir)] if source_dir else [])]
         with made.reading(str(path)):
             made.found.append(_subject(reader, path, roots[path], bases))

@@ -150,6 +150,22 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         preflight([str(tmp_path / "README.md")])
 
 
+def test_each_script_counts_once(tmp_path):
+    """Named beside its folder, or started by a shell script as well, it is one; what it imports is none."""
+    write(tmp_path, train=f"import helper\n{TRAINS}", helper=TRAINS, other=TRAINS)
+    (tmp_path / "run.sh").write_text("torchrun train.py\n")
+    (tmp_path / "again.sh").write_text("python train.py\n")
+    job = tmp_path / "job.yaml"
+    job.write_text("instance_type: ml.p4d.24xlarge\n")
+    assert shown(tmp_path, tmp_path, tmp_path / "train.py") == ["train.py", "other.py"]
+    assert shown(tmp_path, tmp_path / "train.py", tmp_path / "run.sh") == ["train.py"]
+    for words in (["."], [".", "train.py"], ["train.py", "other.py", "run.sh"], [".", "run.sh", "again.sh"]):
+        told = preflight([str(tmp_path / word) for word in words], None, str(job))
+        assert told.subject == "2 scripts" and len(told.facts) == 2, words
+    started = preflight([str(tmp_path / word) for word in ("train.py", "run.sh")], None, str(job))
+    assert started.subject == f"{tmp_path}/train.py" and started.facts["launcher"] == "torchrun"
+
+
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 
