@@ -210,9 +210,10 @@ def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, requir
     if not name.startswith("SM_"):
         return
     if not FREE.match(name) and name not in KNOWN and not given and name not in _set_by_script(code):
-        similar = nearest(name, KNOWN, 1)
+        # What begins every name makes none of them similar.
+        similar = nearest(name.removeprefix("SM_"), [known.removeprefix("SM_") for known in KNOWN], 1)
         severity: Severity | None = None if required else "warning"
-        what = f"{name}: did you mean {similar[0]}?" if similar else f"{name}: SageMaker sets no such variable"
+        what = f"{name}: did you mean SM_{similar[0]}?" if similar else f"{name}: SageMaker sets no such variable"
         yield at(UNKNOWN, (module, node), what, severity=severity)
     if not given and name.startswith("SM_CHANNEL_"):
         yield from _channel(code, module, node, name, required=required)

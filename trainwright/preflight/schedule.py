@@ -338,7 +338,9 @@ def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
         return
     if not code.says(r"cuda|gpu|\bdevice"):
         first = code.backwards[0]
-        yield at(ON_CPU, (first.module, first.node), f"nothing moves the model to one of the {code.launch.gpus} GPUs")
+        gpus = code.launch.gpus
+        where = "the GPU" if gpus == 1 else f"one of the {gpus} GPUs"
+        yield at(ON_CPU, (first.module, first.node), f"nothing moves the model to {where}")
 
 
 def _only_cpu(code: ScriptFacts) -> bool:

@@ -248,3 +248,18 @@ def test_a_variable_of_the_environment(case: Case) -> None:
 def test_a_hyperparameter_that_is_no_variable_is_named_with_those_that_are() -> None:
     found = findings(f"{OS}os.environ['SM_HP_LR']\n", PASSED)
     assert [each.message.rpartition("SM_HP_LR: ")[2] for each in found] == ["the job passes batch-size, epochs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("SM_FOO", "SM_FOO: SageMaker sets no such variable"),
+        ("SM_WORLD_SIZE", "SM_WORLD_SIZE: SageMaker sets no such variable"),
+        ("SM_HOST", "SM_HOST: did you mean SM_HOSTS?"),
+        ("SM_NUM_GPU", "SM_NUM_GPU: did you mean SM_NUM_GPUS?"),
+        ("SM_OUTPUT_DATADIR", "SM_OUTPUT_DATADIR: did you mean SM_OUTPUT_DATA_DIR?"),
+    ],
+)
+def test_only_a_similar_variable_is_suggested(name: str, said: str) -> None:
+    (found,) = findings(f"{OS}os.environ['{name}']\n", None)
+    assert found.message.endswith(said)

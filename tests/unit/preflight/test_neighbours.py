@@ -316,6 +316,14 @@ def test_a_tuner_passes_its_hyperparameters():
     assert "TW198" in codes(parser('"--lr", type=float'), {**TWO, "tuner": choice})
 
 
+@pytest.mark.parametrize(
+    ("instance", "where"), [("ml.g5.2xlarge", "to the GPU"), ("ml.p4d.24xlarge", "to one of the 8 GPUs")]
+)
+def test_a_model_that_stays_in_main_memory_beside_one_gpu_or_more(instance, where):
+    (found,) = [each for each in findings("import torch" + LOOP, {"instance_type": instance}) if each.code == "TW411"]
+    assert found.message.endswith(f"nothing moves the model {where}")
+
+
 def test_a_missing_argument_is_named_by_its_long_name():
     text = parser('"-d", "--dataset-name", required=True')
     assert [f.message for f in findings(text, TWO) if f.code == "TW194"] == ["--dataset-name is required"]
