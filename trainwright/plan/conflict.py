@@ -149,7 +149,7 @@ def _whole(fact: Reason, found: list[Objection]) -> Reason:
     own = next((objection for objection in found if fact in objection.facts and objection.requiring), None)
     if own is None:
         return fact
-    alike = [o for o in found if o.words == own.words and o.requiring]
+    alike = [o for o in found if o.words == own.words and o.requiring and o.foreign == own.foreign]
     every = sorted({row for objection in alike for row in objection.facts})
     return ", ".join(row[0] for row in every), "; ".join(row[1] for row in every)
 
