@@ -21,10 +21,11 @@ from trainwright.core.errors import RequestError
 from trainwright.core.records import Field, Record
 from trainwright.sagemaker.causes import KnownCause, filled, load_book
 from trainwright.sagemaker.exceptions import Collector, Raised, first_raised
-from trainwright.sagemaker.first_failure import reported_first
+from trainwright.sagemaker.first_failure import may_report, reported_first
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
 from trainwright.sagemaker.stalls import ranks_part
+from trainwright.sagemaker.tracebacks import named_error
 
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS = 3, 20
@@ -80,6 +81,9 @@ class _Line:
     time: str | None
 
 
+_Place = tuple[int, int, str]  # log, line, text
+
+
 @dataclass
 class _Seen:
     cause: KnownCause
@@ -95,9 +99,9 @@ class _Reading:
     """What reading the logs gives."""
 
     seen: dict[str, _Seen] = field(default_factory=dict)
-    early: list[_Line] = field(default_factory=list)
-    late: deque[_Line] = field(default_factory=lambda: deque(maxlen=MOST_MATTERS))
-    tail: list[_Line] = field(default_factory=list)
+    early: list[_Place] = field(default_factory=list)
+    late: deque[_Place] = field(default_factory=lambda: deque(maxlen=MOST_MATTERS))
+    tail: list[_Place] = field(default_factory=list)
     lines: int = 0
     first: str | None = None
     raised: list[Collector] = field(default_factory=list)
@@ -121,7 +125,7 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
     ones are often its effects. The times of the lines decide; if lines of one log lack them, their order does.
     """
     logs = tuple(logs)
-    search = _shipped_search() if causes is None else Search(causes, (), _MATTERS)
+    search = _shipped_search() if causes is None else Search(causes, (), _MATTERS, _noted)
     reading = _Reading()
     for number, log in enumerate(logs):
         _read(reading, number, log, search)
@@ -149,63 +153,71 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
         first=reading.first or _first_process(found, several),
         causes=tuple(_diagnosed(each, several) for each in found),
         exception=first_raised(reading.raised, several),
-        matters=tuple(_shown(line, several) for line in _chosen(reading)) if unknown else (),
+        matters=tuple(_shown(*place, several) for place in _chosen(reading)) if unknown else (),
     )
 
 
 @cache
 def _shipped_search() -> Search[KnownCause]:
     book = load_book()
-    return Search(book.causes, (*book.words, *_MATTER_WORDS), _MATTERS)
+    return Search(book.causes, (*book.words, *_MATTER_WORDS), _MATTERS, _noted)
+
+
+def _noted(message: str) -> bool:
+    return named_error(message) is not None or may_report(message)
 
 
 def _read(reading: _Reading, number: int, log: Log, search: Search[KnownCause]) -> None:
     finder = Finder(search)
     tail: list[tuple[int, str]] = []
     at_end: dict[str, int] = {}
-    reading.raised.append(Collector(number, host_of(log.name)))
+    host = host_of(log.name)
+    reading.raised.append(Collector(number, host))
     for block in log.blocks:
         reading.raised[-1].take(finder.lines, block)
         for hit in finder.find(block):
-            _look(reading, number, hit, at_end, host_of(log.name))
+            _look(reading, number, hit, at_end, host)
         tail = [*tail, *finder.last_lines(block, _TAIL)][-_TAIL:]
     reading.lines += finder.lines
-    reading.tail += [_Line(number, line, text, time_of(text)) for line, text in tail]
+    reading.tail += [(number, line, text) for line, text in tail]
     for cause, line in at_end.items():
         reading.seen[cause].at_end |= bool(tail) and line >= tail[-1][0]
 
 
 def _look(reading: _Reading, number: int, hit: Hit[KnownCause], at_end: dict[str, int], host: str | None) -> None:
     text = clean(hit.text.decode("utf-8", "replace"))
+    if hit.kind.matters:
+        (reading.early if len(reading.early) < MOST_MATTERS // 2 else reading.late).append((number, hit.line, text))
+    if not hit.kind.tried and not hit.kind.noted:
+        return
     message = bare(text)
-    here = _Line(number, hit.line, text, time_of(text))
+    time = time_of(text)
     for cause, match in hit.matches(message):
         if cause.ranks_part and not ranks_part(message, hit.after):
             continue
-        seen = reading.seen.setdefault(cause.id, _Seen(cause))
+        if (seen := reading.seen.get(cause.id)) is None:
+            seen = reading.seen[cause.id] = _Seen(cause)
         seen.count += 1
         at_end[cause.id] = hit.line
-        seen.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
-        seen.timed &= here.time is not None
-        _keep(seen.lines, here)
-    reading.raised[-1].alone(hit.line, message, text)
-    if _MATTERS.search(hit.text.lower()):
-        if len(reading.early) < MOST_MATTERS // 2:
-            reading.early.append(here)
-        else:
-            reading.late.append(here)
-    reading.first = reading.first or reported_first(message, hit.after, host)
+        if match.re.groupindex:
+            seen.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
+        seen.timed &= time is not None
+        _keep(seen.lines, number, hit.line, text, time)
+    if hit.kind.noted:
+        reading.raised[-1].alone(hit.line, message, text)
+        if reading.first is None and may_report(message):
+            reading.first = reported_first(message, hit.after, host)
 
 
-def _keep(lines: list[_Line], here: _Line) -> None:
+def _keep(lines: list[_Line], log: int, number: int, text: str, time: str | None) -> None:
     """Keep the first lines of each log, and its earliest one by time."""
-    of_log = [line for line in lines if line.log == here.log]
+    of_log = [line for line in lines if line.log == log]
     if len(of_log) < MOST_EVIDENCE:
-        lines.append(here)
-    elif here.time and here.time < min(line.time or "" for line in of_log):
+        lines.append(_Line(log, number, text, time))
+    elif time and all(time < (line.time or "") for line in of_log):
         if len(of_log) > MOST_EVIDENCE:
             lines.remove(of_log[-1])
-        lines.append(here)
+        lines.append(_Line(log, number, text, time))
 
 
 def _first_process(found: Sequence[_Seen], several: Sequence[str]) -> str | None:
@@ -236,8 +248,8 @@ def _replaces(one: _Seen, other: _Seen) -> bool:
     )
 
 
-def _shown(line: _Line, several: Sequence[str]) -> LogLine:
-    return LogLine(line=line.line, text=line.text, log=several[line.log] if several else None)
+def _shown(log: int, line: int, text: str, several: Sequence[str]) -> LogLine:
+    return LogLine(line=line, text=text, log=several[log] if several else None)
 
 
 def _diagnosed(seen: _Seen, several: Sequence[str]) -> Diagnosed:
@@ -249,15 +261,15 @@ def _diagnosed(seen: _Seen, several: Sequence[str]) -> Diagnosed:
         remedy=filled(cause.remedy, seen.groups),
         source=cause.source,
         count=seen.count,
-        evidence=tuple(_shown(line, several) for line in seen.lines[:MOST_EVIDENCE]),
+        evidence=tuple(_shown(each.log, each.line, each.text, several) for each in seen.lines[:MOST_EVIDENCE]),
     )
 
 
-def _chosen(reading: _Reading) -> list[_Line]:
+def _chosen(reading: _Reading) -> list[_Place]:
     """Return the lines to look at: the first and last that mention an error, and the end of each log."""
     tail = reading.tail[-MOST_MATTERS:]
     late = list(reading.late)[-max(1, MOST_MATTERS // 2 - len(tail)) :]
-    kept = {(line.log, line.line): line for line in [*reading.early, *late, *tail]}
+    kept = {place[:2]: place for place in [*reading.early, *late, *tail]}
     return [kept[place] for place in sorted(kept)]
 
 

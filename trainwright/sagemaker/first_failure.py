@@ -11,6 +11,12 @@ _FIRST_OF_MPI = re.compile(
 )
 _FIRST_OF_TORCHRUN = re.compile(r"\brank\s+: (?P<rank>\d+) \(local_rank")
 _HOST_OF_TORCHRUN = re.compile(r"\bhost\s+: (?P<host>\S+)")
+_SUMMARY_OF_TORCHRUN = "Root Cause (first observed failure)"
+
+
+def may_report(message: str) -> bool:
+    """Whether a line may report the process that failed first; its digits do not matter."""
+    return _SUMMARY_OF_TORCHRUN in message or bool(_FIRST_OF_MPI.search(message))
 
 
 def reported_first(message: str, after: bytes, host: str | None) -> str | None:
@@ -21,7 +27,7 @@ def reported_first(message: str, after: bytes, host: str | None) -> str | None:
         after: the lines that follow it.
         host: whose log it is, if known.
     """
-    if "Root Cause (first observed failure)" in message:
+    if _SUMMARY_OF_TORCHRUN in message:
         details = after.decode("utf-8", "replace")
         if rank := _FIRST_OF_TORCHRUN.search(details):
             at = _HOST_OF_TORCHRUN.search(details)

@@ -3,6 +3,10 @@
 Most of a log repeats itself but for its numbers. So a line is looked up by its *shape*, the line without digits in
 lower case; only new shapes are searched, all at once, for one word of each pattern. ``bytes.find`` takes milliseconds
 for what regular expressions take seconds for.
+
+Lines that this finds may repeat themselves, too: a warning in each step. They are looked up by their *mask*, the line
+with 0 for each digit. A pattern that does not tell digits apart matches all lines of a mask or none, so it is tried on
+the first one alone.
 """
 
 from __future__ import annotations
@@ -13,13 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
-from trainwright.sagemaker.log_lines import clean
+from trainwright.sagemaker.log_lines import LONGEST_LINE, bare, clean
 
 AFTER = 12  # lines of context behind a line
-MOST_SHAPES = 200_000  # that are remembered
+MOST_SHAPES = 200_000  # that are remembered, and as many masks
 _DIGITS = b"0123456789"
+_MASK = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _GROUP = re.compile(r"\((\?(?:P<\w+>|[:i]\)?|<?[=!]))?([^()]*)\)([?*]?)")
 _SPECIAL = re.compile(r"[.^$+*?{}]")
+_REPEATED = re.compile(r"(?<!\\)\{\d*,?\d*\}")
 _NOT_TEXT = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|[^()][?*]|\d")
 
 
@@ -48,15 +54,45 @@ class Tried(Generic[C]):
         """Looks for the pattern; compiled when first tried, as a log needs few of them."""
         return re.compile(self.pattern).search
 
+    @cached_property
+    def by_digits(self) -> bool:
+        """Whether lines that differ only in their digits may differ in whether it matches."""
+        return tells_digits(self.pattern)
+
 
 @dataclass(frozen=True)
+class Kind(Generic[C]):
+    """What all lines of a mask have in common.
+
+    Args:
+        tried: the patterns that match them, and those that match some of them.
+        matters: whether they mention an error.
+        noted: whether they are looked at for another reason.
+    """
+
+    tried: tuple[Tried[C], ...]
+    matters: bool
+    noted: bool
+
+
+@dataclass
 class Hit(Generic[C]):
     """A line that may show a cause or mentions an error."""
 
     line: int
-    text: bytes
-    after: bytes
-    tried: tuple[Tried[C], ...]
+    kind: Kind[C]
+    lines: list[bytes]
+    place: int
+
+    @property
+    def text(self) -> bytes:
+        """The line."""
+        return self.lines[self.place]
+
+    @property
+    def after(self) -> bytes:
+        """The lines after it."""
+        return b"\n".join(self.lines[self.place + 1 : self.place + 1 + AFTER])
 
     def matches(self, message: str) -> Iterator[tuple[C, re.Match[str]]]:
         """The causes that the line shows, each once.
@@ -65,10 +101,15 @@ class Hit(Generic[C]):
             message: the line without prefixes.
         """
         found = None
-        for each in self.tried:
+        for each in self.kind.tried:
             if each.place != found and (match := each.search(message)):
                 found = each.place
                 yield each.cause, match
+
+
+def tells_digits(pattern: str) -> bool:
+    """Whether a pattern may match one of two texts that differ only in digits: it has a digit or repeats a group."""
+    return bool(re.search(r"\d", _REPEATED.sub("", pattern))) or "(?P=" in pattern
 
 
 def certain(pattern: str) -> str:
@@ -101,12 +142,19 @@ class Search(Generic[C]):
     Args:
         causes: in the order in which they are tried.
         words: in lower case and without digits; a pattern without any of them is tried on every line.
-        matters: lines that match are hits, too; a pattern for shapes.
+        matters: lines that match are hits, too; a pattern for shapes, which does not tell digits apart.
+        noted: whether to look at a message of such a line for another reason, whatever its digits.
     """
 
-    def __init__(self, causes: Sequence[C], words: Sequence[str], matters: re.Pattern[bytes]) -> None:
+    def __init__(
+        self,
+        causes: Sequence[C],
+        words: Sequence[str],
+        matters: re.Pattern[bytes],
+        noted: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self.words = [word.encode() for word in words]
-        self.matters = matters
+        self.matters, self.noted = matters, noted
         self.by_word: dict[int | None, list[Tried[C]]] = {}
         for place, cause in enumerate(causes):
             for pattern in cause.patterns:
@@ -135,6 +183,22 @@ class Search(Generic[C]):
                 found[shape] = tuple(sorted(tried, key=lambda each: each.place))
         return found
 
+    def kind(self, mask: bytes, tried: Iterable[Tried[C]]) -> Kind[C]:
+        """What lines of a mask have in common.
+
+        Args:
+            mask: a line with 0 for each digit.
+            tried: the patterns to try on lines of its shape.
+        """
+        message = bare(clean(mask.decode("utf-8", "replace")))
+        left = tuple(each for each in tried if each.by_digits or each.search(message))
+        return Kind(left, bool(self.matters.search(mask.lower())), self.noted(message))
+
+
+def _visible(line: bytes) -> bytes:
+    """A line without what a progress bar wrote over."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
 
 class Finder(Generic[C]):
     """Counts the lines of one log, and finds those to look at."""
@@ -143,6 +207,7 @@ class Finder(Generic[C]):
         self.lines = 0
         self._search = search
         self._known: dict[bytes, tuple[Tried[C], ...] | None] = {}
+        self._kinds: dict[bytes, Kind[C]] = {}
 
     def find(self, block: bytes) -> Iterator[Hit[C]]:
         """The hits of the next block, in order.
@@ -151,6 +216,8 @@ class Finder(Generic[C]):
             block: whole lines.
         """
         before = self.lines
+        if b"\r" in block:
+            block = b"\n".join(_visible(line) for line in block.split(b"\n"))
         shapes = block.removesuffix(b"\n").lower().translate(None, _DIGITS).split(b"\n")
         self.lines += len(shapes) if block else 0
         here = set(shapes)
@@ -164,8 +231,19 @@ class Finder(Generic[C]):
             lines = block.split(b"\n")
             for number, shape in enumerate(shapes):
                 if shape in hits:
-                    after = b"\n".join(lines[number + 1 : number + 1 + AFTER])
-                    yield Hit(before + number + 1, lines[number], after, hits[shape])
+                    kind = self._kind(lines[number], hits[shape])
+                    if kind.tried or kind.matters or kind.noted:
+                        yield Hit(before + number + 1, kind, lines, number)
+
+    def _kind(self, line: bytes, tried: tuple[Tried[C], ...]) -> Kind[C]:
+        mask = line.translate(_MASK)
+        if len(mask) > LONGEST_LINE:
+            return self._search.kind(mask, tried)
+        if (kind := self._kinds.get(mask)) is None:
+            if len(self._kinds) == MOST_SHAPES:
+                self._kinds.clear()
+            kind = self._kinds[mask] = self._search.kind(mask, tried)
+        return kind
 
     def last_lines(self, block: bytes, count: int) -> list[tuple[int, str]]:
         """The last lines of the block just searched that are not empty, with their numbers."""
