@@ -146,7 +146,8 @@ class MisfitError(ValueError):
     def __init__(self, kind: type, found: list[Misfit]) -> None:
         from trainwright.core.misfits import in_words
 
-        self.found, self.words = found, "; ".join(map(in_words, found))
+        *first, last = map(in_words, found)
+        self.found, self.words = found, "; ".join([*(words.removesuffix(".") for words in first), last])
         super().__init__(f"{kind.__name__}: {self.words}")
 
 

@@ -24,7 +24,8 @@ def figures_lines(figures: Figures) -> list[str]:
     if figures.instance_type:
         rows.append(("instances", f"{figures.hosts} x {figures.instance_type}"))
     if figures.cluster_size:
-        rows.append(("cluster size", f"{figures.cluster_size} GPUs = {figures.hosts} x {figures.gpus_per_host}"))
+        gpus = f"{figures.cluster_size} GPU{'s' if figures.cluster_size != 1 else ''}"
+        rows.append(("cluster size", f"{gpus} = {figures.hosts} x {figures.gpus_per_host}"))
     if figures.processes:
         rows.append(("processes", f"{figures.processes} = {figures.hosts} x {figures.processes_per_host}"))
     if figures.vcpus_per_process:

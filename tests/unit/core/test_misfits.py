@@ -108,6 +108,13 @@ def test_everything_that_is_wrong_is_named() -> None:
     ]
 
 
+def test_several_unknown_keys_are_one_sentence() -> None:
+    with pytest.raises(RequestError) as refused:
+        parse_record(Tree, {"leaf": {"name": "a"}, "zzz": 1, "qqq": 2}, "tree.yaml")
+    assert ".;" not in refused.value.message
+    assert "unknown key 'zzz'" in refused.value.message and "; unknown key 'qqq'" in refused.value.message
+
+
 def test_a_record_made_in_python_is_checked_as_well() -> None:
     with pytest.raises(MisfitError, match="count: must be at least 1"):
         Tree(leaf=Leaf(name="a"), count=0)

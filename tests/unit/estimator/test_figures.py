@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.estimator_jobs import ON, subject
+from trainwright.estimator.estimate_text import figures_lines
 from trainwright.estimator.figures import figures, replica_ranks, scaled_rates
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.instances import instance
@@ -27,6 +28,12 @@ def test_the_guides_own_examples():
     )
     assert (told.cluster_size, told.processes, told.iterations_per_epoch) == (8, 8, 10)
     assert instance("ml.p3.8xlarge").gpus == 4
+
+
+@pytest.mark.parametrize(("hosts", "said"), [(1, "1 GPU = 1 x 1"), (2, "2 GPUs = 2 x 1")])
+def test_gpus_are_counted(hosts, said):
+    lines = figures_lines(figures(subject(instance_type="ml.p3.2xlarge", instance_count=hosts)))
+    assert [line.split("cluster size")[1].strip() for line in lines if "cluster size" in line] == [said]
 
 
 def test_replicas_microbatches_and_rates():
