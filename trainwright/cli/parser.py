@@ -68,6 +68,14 @@ class RestWords(Argument):
     """A flag that takes every word after ``--``."""
 
 
+def after_finding(words: Sequence[str]) -> list[str]:
+    """Return a command line without the flags before the verb by which plain ``invoke`` has found ``tasks.py``."""
+    rest = list(words)
+    while rest and rest[0].partition("=")[0] in ("-c", "--collection", "-r", "--search-root"):
+        del rest[: 1 if "=" in rest[0] else 2]
+    return rest
+
+
 def with_flags(words: Sequence[str], contexts: Iterable[ParserContext]) -> list[str]:
     """Return a command line with the flags' names that were left out: ``preflight --path=a.py`` for ``preflight a.py``.
 
@@ -84,7 +92,7 @@ def with_flags(words: Sequence[str], contexts: Iterable[ParserContext]) -> list[
     made = list(words[: start + 1])
     is_value = False
     for word in words[start + 1 : end]:
-        bare = BareWords in flags and not is_value and not word.startswith("-")
+        bare = BareWords in flags and not is_value and (not word.startswith("-") or word == "-")
         is_value = not is_value and word in verb.flags and verb.flags[word].takes_value
         made.append(f"{flags[BareWords]}={word}" if bare else word)
     return [*made, *(f"{flags[RestWords]}={word}" for word in words[end + 1 :])]

@@ -112,15 +112,16 @@ def checked(namespace: Collection, shelf: Shelf) -> Collection:
     """
     from invoke.exceptions import Exit
 
-    from trainwright.cli.parser import check_command_line, with_flags
+    from trainwright.cli.parser import after_finding, check_command_line, with_flags
 
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
         contexts = namespace.to_contexts()
-        words = with_flags(sys.argv[1:], contexts)
-        if words != sys.argv[1:] or _asks(words):  # plain invoke cannot, but our own program can
-            raise Exit(code=run(sys.argv[1:], shelf, lambda: namespace, checkout=True))
-        check = functools.partial(check_command_line, words, contexts, finding=True)
+        given = after_finding(sys.argv[1:])
+        words = with_flags(given, contexts)
+        if words != given or _asks(words):  # plain invoke cannot, but our own program can
+            raise Exit(code=run(given, shelf, lambda: namespace, checkout=True))
+        check = functools.partial(check_command_line, sys.argv[1:], contexts, finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
             raise Exit(code=code)
     return namespace

@@ -128,6 +128,10 @@ def _check(path: Path) -> None:
             f"{path}: not a Python file, a notebook or a shell script",
             remedy="Name a .py, .ipynb or .sh file, or a folder.",
         )
+    if path.exists():
+        raise RequestError(f"{path}: not a regular file", remedy="Name a .py, .ipynb or .sh file, or a folder.")
+    if path.is_symlink():
+        raise RequestError(f"{path}: a symbolic link that leads to no file", remedy=f"ls -l {path}")
     beside = sorted(each.name for each in path.parent.iterdir()) if path.parent.is_dir() else []
     near = nearest(path.name, beside) or [name for name in beside if name.endswith(KINDS)][:8]
     remedy = f"Did you mean {' or '.join(str(path.parent / name) for name in near)}?" if near else "Check the path."

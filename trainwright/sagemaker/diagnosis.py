@@ -6,6 +6,7 @@ look at.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import deque
@@ -273,15 +274,32 @@ def _chosen(reading: _Reading) -> list[_Place]:
     return [kept[place] for place in sorted(kept)]
 
 
-def diagnose_file(log: str) -> DiagnosisDocument:
-    """Diagnose a file, the files of a folder, or standard input for ``-``.
+def diagnose_files(given: Sequence[str]) -> DiagnosisDocument:
+    """Diagnose a file, several files of one job, the files of a folder, or standard input for ``-``.
+
+    The document of several files has the name of the folder that they share.
 
     Raises:
-        RequestError: the file is missing or empty.
+        RequestError: a file is missing, all are empty, or ``-`` is one of several.
     """
-    name = log
-    logs = [Log(log, blocks(sys.stdin.buffer, "standard input"))] if log == "-" else log_files(Path(log))
+    names = list(dict.fromkeys(given))
+    name = names[0]
+    if len(names) > 1:
+        name, logs = _several(names)
+    else:
+        logs = [Log(name, blocks(sys.stdin.buffer, "standard input"))] if name == "-" else log_files(Path(name))
     found = diagnose_logs(logs, name)
     if not found.lines:
-        raise RequestError(f"{log}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
+        raise RequestError(f"{name}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
     return found
+
+
+def _several(names: Sequence[str]) -> tuple[str, list[Log]]:
+    """The folder that several files share, and the logs with their names below it."""
+    if "-" in names:
+        raise RequestError("-: standard input cannot be one of several logs", remedy="./invoke diagnose LOG LOG")
+    paths = [Path(each) for each in names]
+    if any(path.is_absolute() for path in paths):
+        paths = [path.absolute() for path in paths]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    return str(folder), [log for path in paths for log in log_files(path, folder)]

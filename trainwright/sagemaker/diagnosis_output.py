@@ -70,7 +70,8 @@ def diagnosis_text(found: DiagnosisDocument) -> str:
         lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
         lines += [f"   {_place(e)}: {e.text[:200]}" for e in each.evidence]
         if each.count > len(each.evidence):
-            lines.append(f"   … and {each.count - len(each.evidence)} more lines")
+            more = each.count - len(each.evidence)
+            lines.append(f"   … and {more} more line{'s' if more != 1 else ''}")
         lines.append(f"   fix: {each.remedy}")
         lines.append(f"   why: {each.source}")
     if found.first:

@@ -96,21 +96,25 @@ def time_of(line: str) -> str | None:
     return f"{found[1]} {found[2]}.{(found[3] or '').ljust(6, '0')}" if found else None
 
 
-def log_files(path: Path) -> list[Log]:
+def log_files(path: Path, above: Path | None = None) -> list[Log]:
     """The logs of a file, or of every file of a folder and its subfolders (an export of CloudWatch).
 
+    Args:
+        path: of the file, which may be a pipe, or the folder.
+        above: a folder above it, from which the logs are named.
+
     Raises:
-        RequestError: the folder contains no log file.
+        RequestError: there is no such file, or the folder contains no log file.
     """
     if path.is_dir():
         # `aws-logs-write-test` is what CloudWatch leaves in a bucket before an export.
         files = sorted(each for each in path.rglob("*") if each.is_file() and each.name != "aws-logs-write-test")
         if not files:
             raise RequestError(f"{path}: the folder has no files", remedy="./invoke diagnose FOLDER-WITH-LOGS")
-        return [Log(each.relative_to(path).as_posix(), _of_file(each)) for each in files]
-    if not path.is_file():
+        return [Log(each.relative_to(above or path).as_posix(), _of_file(each)) for each in files]
+    if not path.exists():
         raise RequestError(f"{path}: no such file", remedy="./invoke diagnose LOG, or - for standard input")
-    return [Log(str(path), _of_file(path))]
+    return [Log(str(path.relative_to(above) if above else path), _of_file(path))]
 
 
 def _of_file(path: Path) -> Iterator[bytes]:

@@ -19,11 +19,17 @@ class DiagnoseFlags(SiteFlag, JsonFlag):
 
     examples: ClassVar[tuple[str, ...]] = (
         "diagnose failed.log",
+        "diagnose algo-1.log algo-2.log",
         "diagnose - --json",
         "diagnose --job my-training-job --region eu-west-1",
     )
 
-    log: str = Field(description="the log of a failed job, a folder of logs, or - for standard input")
+    bare: ClassVar[str] = "log"
+
+    log: tuple[str, ...] = Field(
+        default=(),
+        description="the log of a failed job, the logs of its hosts or their folder, or - for standard input",
+    )
     job: bool = Field(default=False, description="LOG is the name of a training job; read it from the account")
     format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
     region: str | None = Field(default=None, description="AWS region of the job (default: the site's, AWS_REGION)")
@@ -33,20 +39,27 @@ class DiagnoseFlags(SiteFlag, JsonFlag):
 def diagnose(flags: DiagnoseFlags) -> None:
     """Name the cause of a failed job from its logs, and the fix."""
     from trainwright.core.findings_formats import form_of
-    from trainwright.sagemaker.diagnosis import diagnose_file
+    from trainwright.sagemaker.diagnosis import diagnose_files
 
+    if not flags.log:
+        raise RequestError(
+            "diagnose: log is missing",
+            remedy="./invoke diagnose LOG   (./invoke --help diagnose shows every flag)",
+        )
     form = form_of(flags.format, as_json=flags.json_)
     if not flags.job:
         if flags.region or flags.site:
             given = "--region" if flags.region else "--site"
             raise RequestError(f"{given} needs --job", remedy="./invoke diagnose --job NAME --region REGION")
-        _show(diagnose_file(flags.log), form)
+        _show(diagnose_files(flags.log), form)
         return
+    if len(flags.log) > 1:
+        raise RequestError("--job takes one job", remedy=f"./invoke diagnose --job {flags.log[0]}")
     from trainwright.diagnose.account import diagnose_job
     from trainwright.site.site import load_site
 
     site = load_site(Path(flags.site) if flags.site else None)
-    _show(diagnose_job(flags.log, flags.region, site), form)
+    _show(diagnose_job(flags.log[0], flags.region, site), form)
 
 
 def _show(found: DiagnosisDocument, form: str) -> None:

@@ -15,7 +15,7 @@ from tests.support.in_process import call
 from trainwright.sagemaker import diagnosis
 from trainwright.sagemaker.causes import load_causes
 from trainwright.sagemaker.diagnosis import DiagnosisDocument, diagnose
-from trainwright.sagemaker.diagnosis_output import EXCEPTION
+from trainwright.sagemaker.diagnosis_output import EXCEPTION, diagnosis_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,6 +48,42 @@ def test_verb_reads_a_file(tmp_path):
     done = call("diagnose", str(log))
     assert done.returncode == 0
     assert "gpu-memory" in done.stdout and "fix:" in done.stdout
+
+
+def test_several_files_are_one_diagnosis_as_their_folder_is(tmp_path):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "algo-1.log").write_text("2026-11-21T10:00:09Z RuntimeError: CUDA out of memory.\n")
+    (logs / "algo-2.log").write_text("2026-11-21T10:00:01Z RuntimeError: CUDA out of memory.\n")
+    found = json.loads(call("diagnose", "logs/algo-2.log", "logs/algo-1.log", "--json", cwd=tmp_path).stdout)
+    folder = json.loads(call("diagnose", "logs", "--json", cwd=tmp_path).stdout)
+    assert found == folder
+    assert [(each["log"], each["line"]) for each in found["causes"][0]["evidence"]] == [
+        ("algo-2.log", 1),
+        ("algo-1.log", 1),
+    ]
+    done = call("diagnose", "logs/algo-1.log", str(logs / "algo-2.log"), "--format", "github", cwd=tmp_path)
+    assert f"file={logs}/algo-2.log,line=1::" in done.stdout
+    done = call("diagnose", "logs/algo-1.log", "logs/algo-1.log", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["causes"][0]["count"] == 1
+
+
+def test_a_pipe_is_read(tmp_path):
+    """As a process substitution is: /dev/fd/63."""
+    reader, writer = os.pipe()
+    os.write(writer, b"RuntimeError: CUDA out of memory.\n")
+    os.close(writer)
+    try:
+        done = call("diagnose", f"/dev/fd/{reader}")
+    finally:
+        os.close(reader)
+    assert done.returncode == 0
+    assert "gpu-memory" in done.stdout
+
+
+@pytest.mark.parametrize(("lines", "said"), [(4, "… and 1 more line"), (5, "… and 2 more lines")])
+def test_lines_that_are_not_shown_are_counted(lines, said):
+    assert f"   {said}" in diagnosis_text(diagnose(["CUDA out of memory"] * lines)).splitlines()
 
 
 @pytest.mark.parametrize("content", [None, ""])
