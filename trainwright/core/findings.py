@@ -56,15 +56,16 @@ class Rule(Record):
         line: int | None = None,
         severity: Severity | None = None,
         remedy: str | None = None,
+        source: str | None = None,
     ) -> Finding:
-        """Return a finding of this rule at a place; ``severity`` and ``remedy`` override those of the rule."""
+        """Return a finding of this rule at a place; ``severity``, ``remedy`` and ``source`` override the rule's."""
         return Finding(
             code=self.code,
             severity=severity or self.severity,
             path=path,
             line=line,
             message=message,
-            source=self.source,
+            source=self.source if source is None else source,
             remedy=self.remedy if remedy is None else remedy,
         )
 

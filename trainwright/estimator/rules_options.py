@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from trainwright.core.errors import RequestError
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject, enabled
@@ -31,18 +31,24 @@ NO_VPC = Rule(
     "in the VPC of the file system or registry",
     remedy="Add subnets and security_group_ids of that VPC.",
 )
+# What says of each case of TW295 that the options exclude each other.
+_EXCLUDED_BY = {
+    "warm pool": "AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters",
+    "streamed": f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode",
+    "placement": f"{API}, InstancePlacementConfig: only for UltraServers",
+    "output key": f"{API}, OutputDataConfig: no KMS key with S3 Express One Zone",
+    "plan": "botocore's model, ReservedCapacityInstanceType: the types of training plans",
+    "spot plan": "botocore's model, InstancePreferences: the capacity of training plans is not spot capacity",
+    "remote debugging": "AWS's developer guide, internet-free mode and remote debugging: an isolated container calls "
+    "no AWS service, the agent of a shell calls Systems Manager",
+    "debugger": "sagemaker 2.257.7, _validate_and_set_debugger_configs of Framework and TensorFlow",
+    "groups": "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
+}
 EXCLUDED = Rule(
     code="TW295",
     severity="error",
     title="options that the service does not take together",
-    source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
-    f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
-    "UltraServers; OutputDataConfig: no KMS key with S3 Express One Zone; "
-    "botocore's model, ReservedCapacityInstanceType: the types of training plans; InstancePreferences: their capacity "
-    "is not spot capacity (a warning); AWS's developer guide, internet-free mode and remote debugging: an isolated "
-    "container calls no AWS service, the agent of a shell calls Systems Manager (a warning); "
-    "sagemaker 2.257.7, _validate_and_set_debugger_configs of Framework and TensorFlow (warnings); "
-    "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
+    source="; ".join(_EXCLUDED_BY.values()),
     remedy="Remove one of them.",
 )
 NOT_IN_SDK3 = Rule(
@@ -122,30 +128,40 @@ def check(subject: Subject) -> Iterator[Finding]:
                 yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
 
 
+def _excluded(
+    case: str, message: str, path: str, *, severity: Severity | None = None, remedy: str | None = None
+) -> Finding:
+    """A finding of TW295 with the source of its own case."""
+    return EXCLUDED.finding(message, path=path, severity=severity, remedy=remedy, source=_EXCLUDED_BY[case])
+
+
 def _together(job: Job) -> Iterator[Finding]:
     """Check pairs of options that exclude each other."""
     if job.keep_alive:
         for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
             if given:
-                yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
+                yield _excluded("warm pool", f"keep_alive with {what}: a warm pool cannot have it", "keep_alive")
     if job.spot and job.training_plan:
-        yield EXCLUDED.finding("spot with training_plan, which is paid for already", path="spot", severity="warning")
+        yield _excluded("spot plan", "spot with training_plan, which is paid for already", "spot", severity="warning")
     if job.remote_debug and job.network_isolation:
-        yield EXCLUDED.finding(
+        yield _excluded(
+            "remote debugging",
             "remote_debug with network_isolation: the containers cannot reach Systems Manager, which opens the shell",
-            path="remote_debug",
+            "remote_debug",
             severity="warning",
         )
     if job.debugger and enabled(job.distribution, "parameter_server"):
-        yield EXCLUDED.finding(
+        yield _excluded(
+            "debugger",
             "debugger with parameter_server: SDK 2 turns the debugger off, as it does not support parameter servers",
-            path="debugger",
+            "debugger",
             severity="warning",
         )
     if job.debugger and job.checkpoint and (job.hosts > 1 or job.distribution):
-        yield EXCLUDED.finding(
+        yield _excluded(
+            "debugger",
             "debugger with checkpoint in a distributed job: SDK 2 turns the debugger off, which cannot have both",
-            path="debugger",
+            "debugger",
             severity="warning",
         )
 
@@ -179,9 +195,10 @@ def _grouped(subject: Subject) -> Iterator[Finding]:
     if subject.sdk == 2 and subject.job.network_isolation and subject.job.entry_point:
         having[False].append("code")
     if having[True] and having[False]:
-        yield EXCLUDED.finding(
+        yield _excluded(
+            "groups",
             f"{' and '.join(having[True])} with instance_groups, {' and '.join(having[False])} without",
-            path="inputs",
+            "inputs",
             remedy="Give every channel instance_groups, or none; an isolated job none.",
         )
 
@@ -189,15 +206,14 @@ def _grouped(subject: Subject) -> Iterator[Finding]:
 def _placed(subject: Subject) -> Iterator[Finding]:
     for _, name in subject.types if subject.job.placement else ():
         if not name.startswith(ULTRA):
-            yield EXCLUDED.finding(f"placement with {name}, of which there are no UltraServers", path="placement")
+            yield _excluded("placement", f"placement with {name}, of which there are no UltraServers", "placement")
     placed = subject.job.placement.ultra_servers if subject.job.placement else {}
     for server, count in placed.items():
         if count == 0:
             yield DOCUMENTED.finding("0 instances; at least 1", path=f"placement.ultra_servers.{server}")
     if sum(placed.values()) > subject.job.hosts:
-        yield EXCLUDED.finding(
-            f"placement of {sum(placed.values())} instances, of which the job has {subject.job.hosts}", path="placement"
-        )
+        told = f"placement of {sum(placed.values())} instances, of which the job has {subject.job.hosts}"
+        yield _excluded("placement", told, "placement")
 
 
 def _planned(subject: Subject) -> Iterator[Finding]:
@@ -205,9 +221,10 @@ def _planned(subject: Subject) -> Iterator[Finding]:
     reserved = choices("ReservedCapacityInstanceType")
     # Of several groups only one may be of the plan.
     if subject.job.training_plan and names and not set(names) & set(reserved):
-        yield EXCLUDED.finding(
+        yield _excluded(
+            "plan",
             f"training_plan with {' and '.join(names)}: no plan has it",
-            path="training_plan",
+            "training_plan",
             remedy=f"Plans are of {', '.join(reserved)}.",
         )
 
@@ -230,15 +247,17 @@ def _streamed(subject: Subject) -> Iterator[Finding]:
             continue
         mode = made.input_mode or "File"
         if made.record_wrapping == "RecordIO":
-            yield EXCLUDED.finding(
+            yield _excluded(
+                "streamed",
                 f"record_wrapping: RecordIO with input_mode {mode}: nothing is wrapped",
-                path=f"inputs.{name}",
+                f"inputs.{name}",
                 remedy="Add input_mode: Pipe, or remove record_wrapping.",
             )
         if made.compression == "Gzip":
-            yield EXCLUDED.finding(
+            yield _excluded(
+                "streamed",
                 f"compression: Gzip with input_mode {mode}: the script gets the files as they are",
-                path=f"inputs.{name}",
+                f"inputs.{name}",
                 remedy="Add input_mode: Pipe, or remove compression and let the script decompress.",
             )
 
@@ -246,7 +265,7 @@ def _streamed(subject: Subject) -> Iterator[Finding]:
 def _storage(subject: Subject) -> Iterator[Finding]:
     """Check the volumes and the keys that encrypt them and the models."""
     if subject.job.output_kms_key and _DIRECTORY_BUCKET.match(subject.job.output or ""):
-        yield EXCLUDED.finding("output_kms_key with a bucket of S3 Express One Zone", path="output_kms_key")
+        yield _excluded("output key", "output_kms_key with a bucket of S3 Express One Zone", "output_kms_key")
     if re.match(r"alias/|arn:[^:]*:kms:[^:]*:[^:]*:alias/", subject.job.volume_kms_key or ""):
         yield ALIAS.finding(f"{subject.job.volume_kms_key} is the alias of a key", path="volume_kms_key")
     for _, kind, _ in subject.instances:

@@ -107,12 +107,14 @@ REQUIRED = Rule(
     source=f"{PAGE}: required; {SCHEMA}: 1 if missing",
     remedy="partitions: 2, or how many parts the model has.",
 )
+# What says of the cases of TW297 that the parameters exclude or need each other; of all others the schema does.
+_SHARDED = "AWS's developer guide, sharded data parallelism, considerations"
+_HYBRID = "sagemaker 3, the configuration of SMP 2: context_parallel_degree must be <= hybrid_shard_degree"
 EXCLUDED = Rule(
     code="TW297",
     severity="error",
     title="model parallel parameters that exclude or need each other",
-    source=f"{SCHEMA}; AWS's developer guide, sharded data parallelism, considerations; sagemaker 3, the "
-    "configuration of SMP 2: context_parallel_degree must be <= hybrid_shard_degree",
+    source=f"{SCHEMA}; {_SHARDED}; {_HYBRID}",
     remedy="Change one of them, as described in the message.",
 )
 OTHER_FRAMEWORK = Rule(
@@ -255,11 +257,15 @@ def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Findi
             f"partitions: {named[0]} and pipeline_parallel_degree: {named[1]} are one parameter",
             path=f"{SMP_PARAMETERS}.partitions",
             remedy="Remove partitions.",
+            source=SCHEMA,
         )
     tensor = subject.degree("tensor_parallel_degree")
     if tensor > 1 and parameters.get("ddp") is not True:
         yield EXCLUDED.finding(
-            f"tensor_parallel_degree: {tensor} needs ddp: true", path=f"{SMP_PARAMETERS}.ddp", remedy="ddp: true"
+            f"tensor_parallel_degree: {tensor} needs ddp: true",
+            path=f"{SMP_PARAMETERS}.ddp",
+            remedy="ddp: true",
+            source=SCHEMA,
         )
     if subject.degree("sharded_data_parallel_degree") > 1:
         offs: list[tuple[str, int | bool]] = [("pipeline_parallel_degree", 1), ("shard_optimizer_state", False)]
@@ -271,18 +277,22 @@ def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Findi
                     f"sharded_data_parallel_degree is not compatible with {name}",
                     path=f"{SMP_PARAMETERS}.{name}",
                     remedy=f"{name}: {json.dumps(off)}, or remove sharded_data_parallel_degree",
+                    source=f"{SCHEMA}; {_SHARDED}",
                 )
     for name, needs in _NEEDS.items():
         for other, value in needs.items():
             if parameters.get(name) is True and parameters.get(other, value) != value:
                 yield EXCLUDED.finding(
-                    f"{name}: true needs {other}: {json.dumps(value)}", path=f"{SMP_PARAMETERS}.{other}"
+                    f"{name}: true needs {other}: {json.dumps(value)}",
+                    path=f"{SMP_PARAMETERS}.{other}",
+                    source=SCHEMA,
                 )
     active, micro = parameters.get("active_microbatches"), parameters.get("microbatches", 1)
     if isinstance(active, int) and isinstance(micro, int) and active > micro:
         yield EXCLUDED.finding(
             f"active_microbatches ({active}) is more than microbatches ({micro})",
             path=f"{SMP_PARAMETERS}.active_microbatches",
+            source=SCHEMA,
         )
 
 
@@ -342,6 +352,7 @@ def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
         yield EXCLUDED.finding(
             f"context_parallel_degree ({context}) is more than hybrid_shard_degree ({hybrid})",
             path=f"{SMP_PARAMETERS}.context_parallel_degree",
+            source=_HYBRID,
         )
     batch, micro = subject.job.batch, parameters.get("microbatches")
     if batch and batch.per_replica and isinstance(micro, int) and micro > 0 and batch.per_replica % micro:
