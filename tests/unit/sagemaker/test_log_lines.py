@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.in_process import call
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker import log_lines
-from trainwright.sagemaker.diagnosis import diagnose_file
+from trainwright.sagemaker.diagnosis import diagnose_files
 from trainwright.sagemaker.log_lines import bare, blocks, host_of, rank_of, time_of
 
 WRONG = "RuntimeError: CUDA error: out of memory"
@@ -58,7 +58,7 @@ FORMS = {
 def test_the_cause_is_found_in_every_form(tmp_path, form, packed):
     log = tmp_path / "log"
     log.write_bytes(gzip.compress(FORMS[form].encode()) if packed else FORMS[form].encode())
-    assert "gpu-memory" in [cause.id for cause in diagnose_file(str(log)).causes]
+    assert "gpu-memory" in [cause.id for cause in diagnose_files([str(log)]).causes]
 
 
 def test_a_pipe_may_be_packed():
@@ -119,7 +119,7 @@ def test_of_many_ranks_the_one_that_died_first_is_named(tmp_path):
         algo_2=lost.format(8) + timeout.format(8),
         algo_3="2026-11-21 10:00:04 [rank17]:RuntimeError: CUDA error: out of memory\n",
     )
-    found = diagnose_file(str(tmp_path))
+    found = diagnose_files([str(tmp_path)])
     assert [cause.id for cause in found.causes] == ["gpu-memory", "collective-timeout", "peer-gone"]
     assert found.first == "rank 17 on algo-3"
     assert found.causes[1].count == 2
@@ -133,7 +133,7 @@ def test_among_equal_causes_the_earliest_of_all_hosts_comes_first(tmp_path):
         algo_1="2026-11-21 10:00:05 ModuleNotFoundError: No module named 'apex'\n",
         algo_2="2026-11-21 10:00:04 OSError: [Errno 28] No space left on device\n",
     )
-    assert [cause.id for cause in diagnose_file(str(tmp_path)).causes] == ["disk-full", "no-module"]
+    assert [cause.id for cause in diagnose_files([str(tmp_path)]).causes] == ["disk-full", "no-module"]
 
 
 # torch.distributed.elastic.multiprocessing.api, ChildFailedError.format_msg; ompi 4.1, help-orte-runtime.txt.
@@ -173,7 +173,7 @@ MPI = "mpirun noticed that process rank 7 with PID 0 on node algo-2 exited on si
 )
 def test_what_the_launcher_says_of_the_first_failure_counts(tmp_path, log, first):
     (tmp_path / "log").write_text(log)
-    assert diagnose_file(str(tmp_path / "log")).first == first
+    assert diagnose_files([str(tmp_path / "log")]).first == first
 
 
 def test_a_broken_archive_is_told(tmp_path):
