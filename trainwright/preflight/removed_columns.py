@@ -26,7 +26,9 @@ _KEPT = re.compile(
     r"input|mask|label|token|type|pixel|position|embed|values|features|bbox|start|end|speaker|past|audio|image", re.I
 )
 # The same without what is also the name of a raw column.
-_TAKEN = re.compile(r"(input|token|pixel|position|decoder)_\w+|\w*(mask|label)\w*|\w+_(ids|values|features)", re.I)
+_TAKEN = re.compile(
+    r"(input|token|pixel|position|decoder)_\w+|\w*(mask|label)\w*|\w+_(ids|values|features)", re.ASCII | re.I
+)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ NOT_SET = Rule(
 # Stands for the variables that a script sets by computed names.
 COMPUTED = "…"
 # Conditions that hold where nothing has joined the processes yet.
-_NOT_JOINED = re.compile(r"(not |and |[()]|(\w+\.)*is_(available|initialized)\(\) ?)+")
+_NOT_JOINED = re.compile(r"(not |and |[()]|(\w+\.)*is_(available|initialized)\(\) ?)+", re.ASCII)
 # What a library that was not read may do to the environment.
 _PREPARES = re.compile(r"env|slurm|discover|(^|_)mpi(_|$)", re.I)
 

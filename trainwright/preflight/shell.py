@@ -23,10 +23,10 @@ _PYTHON = re.compile(r"(.*/)?(python[0-9.]*|torchrun|accelerate|deepspeed|mpirun
 _MODULE = ("-m", "--module")
 # Of a path in the container, or of a variable, what follows is in the folder of the job.
 _PREFIX = re.compile(r"^(/opt/ml/(code|input/data/code)/|\$\{?\w+\}?/|\$\(dirname [^)]*\)/|\./)+")
-_ASSIGNED = re.compile(r"\w+=.*", re.S)
+_ASSIGNED = re.compile(r"\w+=.*", re.ASCII | re.S)
 _DECLARES = ("export", "readonly", "declare", "local", "then", "else", "do")
 _ALL = ("$@", "$*")
-_OPTION = re.compile(r"(--?)([A-Za-z][\w-]*)(?:=(.*))?", re.S)
+_OPTION = re.compile(r"(--?)([A-Za-z][\w-]*)(?:=(.*))?", re.ASCII | re.S)
 _SEVERAL = re.compile(r"arg|opt|extra|flag|param|@", re.I)
 
 

@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -114,6 +115,8 @@ def log_files(path: Path, above: Path | None = None) -> list[Log]:
         return [Log(each.relative_to(above or path).as_posix(), _of_file(each)) for each in files]
     if not path.exists():
         raise RequestError(f"{path}: no such file", remedy="./invoke diagnose LOG, or - for standard input")
+    if path.is_block_device() or (path.is_char_device() and path.resolve() != Path(os.devnull)):
+        raise RequestError(f"{path}: a device, not a log", remedy="./invoke diagnose LOG, or - for standard input")
     return [Log(str(path.relative_to(above) if above else path), _of_file(path))]
 
 

@@ -203,6 +203,8 @@ ROWS = (
     Try("preflight a.ipynb", 2, "a.ipynb", files={"a.ipynb": b"\xff\xfe\x00"}),
     Try("preflight a.ipynb", 0, files={"a.ipynb": '{"cells": [' + ", ".join(["{}"] * 50_000) + "]}"}),
     Try("preflight a.py", 2, "not a regular file", files={"a.py": Link("/dev/zero")}),
+    Try("diagnose a.log", 2, "a device, not a log", files={"a.log": Link("/dev/zero")}),
+    Try("diagnose /dev/null", 2, "the log is empty"),
     Try("preflight a.py", 2, "a symbolic link that leads to no file", files={"a.py": Link("a.py")}),
     Try("preflight a.sh", 2, "a.sh", files={"a.sh": "python " * 50_000}),
     Try("preflight --entry-point nothing.py", 2, "no such file"),
