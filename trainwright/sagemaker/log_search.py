@@ -61,7 +61,7 @@ class Tried(Generic[C]):
 
 
 @dataclass(frozen=True)
-class Kind(Generic[C]):
+class MaskKind(Generic[C]):
     """What all lines of a mask have in common.
 
     Args:
@@ -80,7 +80,7 @@ class Hit(Generic[C]):
     """A line that may show a cause or mentions an error."""
 
     line: int
-    kind: Kind[C]
+    kind: MaskKind[C]
     lines: list[bytes]
     place: int
 
@@ -183,7 +183,7 @@ class Search(Generic[C]):
                 found[shape] = tuple(sorted(tried, key=lambda each: each.place))
         return found
 
-    def kind(self, mask: bytes, tried: Iterable[Tried[C]]) -> Kind[C]:
+    def kind(self, mask: bytes, tried: Iterable[Tried[C]]) -> MaskKind[C]:
         """What lines of a mask have in common.
 
         Args:
@@ -192,7 +192,7 @@ class Search(Generic[C]):
         """
         message = bare(clean(mask.decode("utf-8", "replace")))
         left = tuple(each for each in tried if each.by_digits or each.search(message))
-        return Kind(left, bool(self.matters.search(mask.lower())), self.noted(message))
+        return MaskKind(left, bool(self.matters.search(mask.lower())), self.noted(message))
 
 
 def _visible(line: bytes) -> bytes:
@@ -207,7 +207,7 @@ class Finder(Generic[C]):
         self.lines = 0
         self._search = search
         self._known: dict[bytes, tuple[Tried[C], ...] | None] = {}
-        self._kinds: dict[bytes, Kind[C]] = {}
+        self._kinds: dict[bytes, MaskKind[C]] = {}
 
     def find(self, block: bytes) -> Iterator[Hit[C]]:
         """The hits of the next block, in order.
@@ -235,7 +235,7 @@ class Finder(Generic[C]):
                     if kind.tried or kind.matters or kind.noted:
                         yield Hit(before + number + 1, kind, lines, number)
 
-    def _kind(self, line: bytes, tried: tuple[Tried[C], ...]) -> Kind[C]:
+    def _kind(self, line: bytes, tried: tuple[Tried[C], ...]) -> MaskKind[C]:
         mask = line.translate(_MASK)
         if len(mask) > LONGEST_LINE:
             return self._search.kind(mask, tried)

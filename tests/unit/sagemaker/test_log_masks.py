@@ -12,7 +12,7 @@ from trainwright.core.data_files import read_yaml
 from trainwright.sagemaker import diagnosis, first_failure, log_lines, tracebacks
 from trainwright.sagemaker.causes import load_book
 from trainwright.sagemaker.diagnosis import diagnose
-from trainwright.sagemaker.log_search import Kind, Search, tells_digits
+from trainwright.sagemaker.log_search import MaskKind, Search, tells_digits
 
 BOOK = load_book()
 PATTERNS = sorted({pattern for cause in BOOK.causes for pattern in cause.patterns})
@@ -74,7 +74,7 @@ def test_the_result_is_that_of_a_search_of_each_line(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         Search,
         "kind",
-        lambda self, mask, tried: Kind(tuple(tried), bool(self.matters.search(mask.lower())), noted=True),
+        lambda self, mask, tried: MaskKind(tuple(tried), bool(self.matters.search(mask.lower())), noted=True),
     )
     assert found == [diagnose(lines) for lines in logs]
 
