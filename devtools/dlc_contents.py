@@ -66,7 +66,12 @@ def contents_of_facts(facts: Mapping[str, Any]) -> list[DlcContents]:
         given = {"repository": "pytorch", "version": version, "cuda": None, **CPU, "also": also}
         row = parse_record(DlcContents, given, version)
         latest[_image(row)] = row
-    return ordered(latest.values())
+    return _ordered(latest.values())
+
+
+def merged(rows: Iterable[DlcContents], kept: Iterable[DlcContents]) -> list[DlcContents]:
+    """The rows, and those that are kept of other images."""
+    return _ordered(({_image(row): row for row in kept} | {_image(row): row for row in rows}).values())
 
 
 def filled(
@@ -78,10 +83,10 @@ def filled(
         known_cuda = image.device == "cpu" or image.cuda
         if known_cuda and _image(image) not in known and (row := dockerfiles.of(image)) is not None:
             known[_image(row)] = row
-    return ordered(known.values())
+    return _ordered(known.values())
 
 
-def ordered(rows: Iterable[DlcContents]) -> list[DlcContents]:
+def _ordered(rows: Iterable[DlcContents]) -> list[DlcContents]:
     """The rows of a table in the order in which it is written."""
     return sorted(rows, key=lambda row: str(_image(row)))
 

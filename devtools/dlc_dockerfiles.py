@@ -62,7 +62,7 @@ class Dockerfiles:
         self._paths = sorted({name for name in names.splitlines() if "/Dockerfile." in name})
 
     def of(self, image: PublishedImage) -> DlcContents | None:
-        """What the last Dockerfile of an image installs; None if there is none that says all of it."""
+        """What the last Dockerfile of an image installs; None if no Dockerfile lists all of it."""
         if _number(image.version) < _OLDEST.get(image.repository, (99,)):
             return None
         found = [each for path in self._candidates(image) for each in self._versions(path, image)]

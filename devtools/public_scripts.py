@@ -104,7 +104,7 @@ def fetch(repository: dict[str, Any], url: str, checkout: Path) -> None:
         checkout: the folder to make.
 
     Raises:
-        CalledProcessError: git fails, as where there is no network; it has said why.
+        CalledProcessError: git fails, for example without a network; it prints why.
     """
     folders = {str(row.get("source_dir") or Path(row["path"]).parent) for row in repository["scripts"]}
     patterns = [f"/{folder}/" if folder != "." else "/*" for folder in sorted(folders)]

@@ -25,7 +25,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 
 from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_facts, snapshots_of, support_of
-from devtools.dlc_contents import contents_of_facts, contents_text, filled, ordered
+from devtools.dlc_contents import contents_of_facts, contents_text, filled, merged
 from devtools.dlc_dockerfiles import Dockerfiles
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
@@ -134,11 +134,9 @@ def refresh_dlc(facts: Sequence[Path] = (), *, clone: Path | None = None, check:
     current = PATH.read_text() if PATH.is_file() else ""
     rows = [row for path in facts for row in contents_of_facts(read_yaml(path))]
     if (rows or clone) and not check:
-        kept = load_contents().images if CONTENTS_PATH.is_file() else ()
-        newer = {(row.repository, row.version, row.cuda) for row in rows}
-        rows += [row for row in kept if (row.repository, row.version, row.cuda) not in newer]
-        images = read_table(PATH).images if clone else ()
-        rows = filled(rows, images, Dockerfiles(clone)) if clone else ordered(rows)
+        rows = merged(rows, load_contents().images if CONTENTS_PATH.is_file() else ())
+        if clone:
+            rows = filled(rows, read_table(PATH).images, Dockerfiles(clone))
         write_atomically(CONTENTS_PATH, contents_text(rows))
     if text == current:
         say(f"{PATH.name}: fresh")

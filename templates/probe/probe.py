@@ -263,7 +263,7 @@ def checksum(path: str) -> Optional[str]:
 def copies(files: List[Tuple[int, str]]) -> List[Dict[str, Any]]:
     """The large files that are in the image more than once, by content, what wastes most first.
 
-    Links are no copies. Only files of the same size are read.
+    Links do not count as copies. Only files of the same size are read.
 
     Args:
         files: with their sizes, the largest first.

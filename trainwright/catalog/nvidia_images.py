@@ -75,8 +75,8 @@ def image_notice(*images: str | None) -> str | None:
     if successor(found[0]):
         later = ", ".join(str(successor(image)) for image in found)
         return (
-            f"NVIDIA deleted {' and '.join(found)}; of the same CUDA minor version: {later}. Where a machine still has "
-            f"it: docker save {found[0]} -o FILE there, docker load -i FILE here"
+            f"NVIDIA deleted {' and '.join(found)}; of the same CUDA minor version: {later}. If a machine still has "
+            f"them: {copy_command(*found)}"
         )
     if within(cuda, nvidia_images().condemned):
         one = "docker pull $i && docker tag $i REGISTRY/$i && docker push REGISTRY/$i"
@@ -86,6 +86,11 @@ def image_notice(*images: str | None) -> str | None:
             f"registry of yours now, and name that under [registries] (docs/site.md): {copied}"
         )
     return None
+
+
+def copy_command(*images: str) -> str:
+    """How to copy images that no registry has any more."""
+    return f"docker save {' '.join(images)} -o FILE there, docker load -i FILE here"
 
 
 def _cuda(image: str) -> str | None:

@@ -31,6 +31,8 @@ DEFAULT_REGION = "us-west-2"
 SMP_FRAMEWORK = "pytorch-smp"
 # What every training container of AWS has, whatever else is known of it.
 AT_LEAST = ("ssh", "sagemaker-toolkit")
+_NAMED = 6  # versions of a framework in one command
+_ENDS = "the build ends with a conflict"
 
 
 def extended(entry: Line) -> Line | None:
@@ -126,9 +128,6 @@ def without_a_line(framework: str | None = None, tag: str | None = None) -> list
         words = f"--framework {name}{f' --cuda {tag}' if tag else ''} --base dlc"
         commands += [f"./invoke plan {words}   # --version {', '.join(versions[:_NAMED])}{older}"] if versions else []
     return commands
-
-
-_NAMED = 6
 
 
 def not_enough_known(framework: str, version: str) -> str:
@@ -237,9 +236,6 @@ def _against(found: DlcContents, line: ImageLine, request: Request) -> list[str]
         what = " ".join(filter(None, (name, has[name])))
         told.append(f"--without {name}: {found.source} installs {what}; {_ENDS} if the container has it")
     return told
-
-
-_ENDS = "the build ends with a conflict"
 
 
 def bad_versions(

@@ -168,7 +168,7 @@ def _parses_its_own_list(code: ScriptFacts) -> bool:
     return bool(parsed) and all(given is not None and "argv" not in ast.unparse(given) for given in lists)
 
 
-def dashed(name: str) -> str:
+def _dashed(name: str) -> str:
     """Return the option that SageMaker makes of a hyperparameter's name (sagemaker-training 5.1.4, mapping.py)."""
     return f"--{name}" if len(name) > 1 else f"-{name}"
 
@@ -187,7 +187,7 @@ def _argument(call: Call, names: tuple[str, ...]) -> Argument:
     return Argument(
         call=call,
         names=tuple(name.lstrip("-") for name in names),
-        passed=tuple(n.lstrip("-") for n in names if n == dashed(n.lstrip("-"))),
+        passed=tuple(n.lstrip("-") for n in names if n == _dashed(n.lstrip("-"))),
         positional=positional,
         bare=action in FLAGS or "BooleanOptionalAction" in ast.unparse(call.node),
         required=call.constant("required") is True,
@@ -343,13 +343,13 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             hint = f"; the script has --{similar[0]}" if similar else ""
             hint = f"; the script has {_other(name)}, which is another option" if name in otherwise_dashed else hint
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
-            yield at(UNKNOWN, strict, f"{what} {dashed(name)}{hint}")
+            yield at(UNKNOWN, strict, f"{what} {_dashed(name)}{hint}")
     lenient = first(code.called("parse_known_args")) if strict is None else None
     if lenient is not None:
         lost = [(name, _other(name)) for name in sorted(passed & otherwise_dashed)]
         lost += [(name, f"--{known}") for name, known in left_out(lenient, names, passed, every=every, code=code)]
         for name, known in lost:
-            what = f"the job passes {dashed(name)}, which parse_known_args leaves out; the script has {known}"
+            what = f"the job passes {_dashed(name)}, which parse_known_args leaves out; the script has {known}"
             remedy = "Correct the name in the job, or add the argument."
             yield at(UNKNOWN, lenient, what, severity="warning", remedy=remedy)
     for argument in arguments:
@@ -359,6 +359,6 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             continue
         if argument.required and not argument.positional and not (passed | code.unseen) & set(argument.passed):
             name = max(argument.names, key=len)
-            what = f"{dashed(name)} is required"
-            what = what if argument.passed else f"{_other(name)} is required, and SageMaker passes {dashed(name)}"
+            what = f"{_dashed(name)} is required"
+            what = what if argument.passed else f"{_other(name)} is required, and SageMaker passes {_dashed(name)}"
             yield at(MISSING, argument.call, what)

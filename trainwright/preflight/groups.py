@@ -12,6 +12,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.lockstep import DOCS, LEFT
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, enclosing_function
+from trainwright.preflight.values import Value
 
 LISTS = Rule(
     code="TW441",
@@ -67,10 +68,15 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _averaged(code)
 
 
+def _backends(code: ScriptFacts) -> list[Value | None]:
+    """Return the backend of each process group that is the default one."""
+    groups = (e for e in code.roles("group") if e.last == "init_process_group" and not e.detached)
+    return [event.arg("backend", 0) for event in groups]
+
+
 def _averaged(code: ScriptFacts) -> Iterator[Finding]:
     """Report an average over the default group, where its backend can only add."""
-    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group" and not e.detached]
-    named = [b.single() if b is not None and code.decided(b) else ... for b in backends]
+    named = [b.single() if b is not None and code.decided(b) else ... for b in _backends(code)]
     if not named or any(name not in ("smddp", "gloo", "mpi", "xla") for name in named):
         return
     for event in code.roles("collective"):
@@ -93,7 +99,7 @@ def _not_awaited(code: ScriptFacts) -> Iterator[Finding]:
 
 def _subgroups(code: ScriptFacts) -> Iterator[Finding]:
     """Report a group that is made of some processes where SageMaker's data parallel library is the backend."""
-    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group" and not e.detached]
+    backends = _backends(code)
     if not backends or any(b is None or b.single() != "smddp" or "flag" in b.tags for b in backends):
         return
     for event in code.ran("new_group", live=True):

@@ -1,4 +1,4 @@
-"""What argparse refuses of a single value: a word that is no number, one that is no choice, one where it wants two."""
+"""Single values that argparse refuses: text for a number, a value outside choices, one value where it expects two."""
 
 from __future__ import annotations
 

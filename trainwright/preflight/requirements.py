@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,7 @@ def check_for(job: Job | None, path: Path, shown: str) -> list[Finding]:
     """
     if job is None or (job.image is None and job.plan is None):
         try:
-            return [*_tied_to_no_image(path, shown)][:1]
+            return _tied_to_no_image(path, shown)
         except RequestError:
             return []  # pip guesses other encodings
     try:
@@ -119,15 +118,16 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
     return None
 
 
-def _tied_to_no_image(path: Path, shown: str) -> Iterator[Finding]:
-    """A note on each line whose package replaces the image's torch unless both fit."""
+def _tied_to_no_image(path: Path, shown: str) -> list[Finding]:
+    """A note on the first line whose package replaces the image's torch unless both fit."""
     from packaging.utils import canonicalize_name
 
     for number, text in logical_lines(requirements_text(path, shown)):
         wanted = _requirement(text)
         if wanted is not None and canonicalize_name(wanted.name) in {"torch", *_OF_ONE_TORCH, *_BRINGING_TORCHVISION}:
             message = f"{wanted.name} has to fit the image's torch, but no image is named"
-            yield UNKNOWN.finding(message, path=shown, line=number)
+            return [UNKNOWN.finding(message, path=shown, line=number)]
+    return []
 
 
 def _companion(wanted: Requirement, asks: str, image: Carried, shown: str, line: int) -> list[Finding]:

@@ -79,7 +79,7 @@ def started_by(text: str) -> list[Started]:
 
 
 def _started(line: int, words: Sequence[str], first: int, folder: str) -> Started | None:
-    """Return what a command starts, as it is named after Python or a launcher; None if that is no script."""
+    """Return what a command starts, as it is named after Python or a launcher; None if it starts no script."""
     for number in range(first, len(words)):
         word, module = words[number], words[number - 1] in _MODULE
         if module and word not in _LAUNCHERS:

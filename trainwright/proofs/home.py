@@ -22,7 +22,7 @@ def save(proof: LineProof, root: Path | None = None) -> Path:
 
 
 def save_own(proof: LineProof, root: Path) -> Path | None:
-    """Write a proof that was made here; None if it is a failure, and the one in its place proves the same plan."""
+    """Write a proof that was made here; None if it is a failure and the proof that is there proves the same plan."""
     with suppress(RequestError):  # none is there, or it was edited
         if _outweighs(read(root / proof.path), proof):
             return None
@@ -30,8 +30,8 @@ def save_own(proof: LineProof, root: Path) -> Path | None:
 
 
 def _outweighs(proof: ProofHead, other: ProofHead) -> bool:
-    """Whether a proof stands, whatever of the other's date: a plan that was proven once does not lose that by a try
-    that failed, as where a source cannot be reached."""
+    """Whether a proof stays, even if the other is newer: a later failure, such as an unreachable source, does not undo
+    that a plan was proven."""
     return proof.proves == other.proves and (proof.outcome, other.outcome) == ("proven", "failed")
 
 

@@ -152,7 +152,7 @@ def _started_with(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copies_note(found: Mapping[str, Any]) -> str:
-    """What an image has more than once, its base apart; empty if there is nothing. It is no error."""
+    """A note on the files that an image has twice, without those of its base; empty if it has none. Not an error."""
     below = [each["paths"] for each in found.get("base", {}).get("copies", ())]
     own = [each for each in found.get("copies", ()) if each["paths"] not in below]
     if not own:

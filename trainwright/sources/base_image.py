@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.catalog.nvidia_images import other_places, successor
+from trainwright.catalog.nvidia_images import copy_command, other_places, successor
 from trainwright.core.errors import SourceError
 from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.runner import run
@@ -185,7 +185,7 @@ def elsewhere(reference: str) -> list[str]:
     if later := successor(plain):
         return [
             f"NVIDIA deleted this tag. Set its successor as image of the line's base: {later}; or, if a machine still "
-            f"has the image, copy it: docker save {plain} -o FILE there, docker load -i FILE here."
+            f"has the image, copy it: {copy_command(plain)}."
         ]
     return [
         f"The same image is {other}: {fetch_command(other, plain)}, or for every image of NVIDIA's "

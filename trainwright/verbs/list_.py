@@ -102,7 +102,7 @@ def _chosen(catalog: Catalog, flags: ListFlags, tag: str | None, holds: Mapping[
     """The lines of a framework and a CUDA tag of which everything holds.
 
     Raises:
-        RequestError: there is none.
+        RequestError: no line matches.
     """
     from trainwright.catalog import listing
     from trainwright.plan.resolve import bare_of
@@ -123,7 +123,7 @@ def lines_text(document: ListDocument, *, every: bool = True, width: int | None 
         document: the lines.
         every: those past their support as well; where all are, they are shown anyway.
         width: of the terminal; columns that matter least are left out until the others fit. None is any width.
-        of_aws: say that AWS's containers can be extended without a line.
+        of_aws: say that AWS's containers need no image line.
     """
     from trainwright.catalog.listing import CURRENT, by_framework
 
@@ -208,11 +208,11 @@ _COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
     ("options", lambda row: ",".join(row.options)),
 )
 _UNPINNED = (
-    "unpinned: base, an image known by its tag, and how many archives have no published checksum; what comes from "
-    "Debian's or Ubuntu's archive is pinned by ./invoke lock alone"
+    "unpinned: bases that are known by a tag only (base), and the number of archives without a published "
+    "checksum; packages from Debian's or Ubuntu's archive are pinned by ./invoke lock"
 )
 _OF_AWS = (
-    "AWS's containers can be extended without a line, those for CPUs and of pytorch-smp as well: ./invoke plan "
+    "AWS's containers need no image line, including those for CPUs and pytorch-smp: ./invoke plan "
     "--framework pytorch --cuda cpu --base dlc"
 )
 _SHORTEST = 16  # characters of a name that is cut, as long as another column can go

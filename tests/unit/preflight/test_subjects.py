@@ -151,7 +151,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 
 def test_each_script_counts_once(tmp_path):
-    """Named beside its folder, or started by a shell script as well, it is one; what it imports is none."""
+    """A script counts once, also if its folder is named or a shell script starts it; its imports do not count."""
     write(tmp_path, train=f"import helper\n{TRAINS}", helper=TRAINS, other=TRAINS)
     (tmp_path / "run.sh").write_text("torchrun train.py\n")
     (tmp_path / "again.sh").write_text("python train.py\n")
