@@ -69,6 +69,8 @@ class AbstractState:
         self.missing: list[tuple[Module, ast.Name, Guard]] = []
         # Where variables of the environment are read though no condition is open, so that the job comes there.
         self.reached: set[ast.AST] = set()
+        # Libraries that are imported, with the conditions.
+        self.imported: list[tuple[str, tuple[Guard, ...]]] = []
         # Where variables with computed names are read: file, place, name.
         self.computed: list[tuple[Module, ast.expr, str]] = []
 

@@ -107,8 +107,7 @@ def _several(code: ScriptFacts, allowed: int) -> Iterator[Finding]:
     for step in _steps(code):
         passes: list[Event] = []
         for event in code.ran("backward", live=True):
-            off = any(g.default is not None and g.default is not g.side for g in event.guards)
-            if event.loops != step.loops or event.order > step.order or off:
+            if event.loops != step.loops or event.order > step.order or event.off:
                 continue
             if any(passes and passes[-1].order < e.order < event.order and e.loops == step.loops for e in ends):
                 passes = []

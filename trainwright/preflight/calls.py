@@ -68,6 +68,7 @@ class Calls(AbstractState):
             len(self.events),
         )
         event.called = None if called.name else called
+        event.over = self.iterated.get(self.loops[-1]) if self.loops else None
         self.events.append(event)
         event.result = self._result(event, called, method)
         unequal.returned(event)
@@ -192,10 +193,7 @@ class Calls(AbstractState):
         while there is not None and node.id not in there.names:
             there = there.outer
         value, guard = self.unset.get((id(there), node.id), (None, None))
-        everywhere = not any(
-            each.kind in (*OF_RANK, "world", "error") or (each.default is not None and each.default is not each.side)
-            for each in self.guards
-        )
+        everywhere = not any(each.kind in (*OF_RANK, "world", "error") or each.off for each in self.guards)
         if guard is not None and value is found and everywhere and not self.detached:
             self.missing.append((self.module, node, guard))
 

@@ -175,7 +175,8 @@ _HELD_OUT = re.compile("test|val|dev(?!ice)", re.I)
 
 def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
     for event in loaders:
-        if "drop_last" in event.keywords or "**" in event.keywords or event.arg("batch_sampler") is not None:
+        unpacked = event.keywords.get("**", Value()).attrs or {}
+        if event.opened or {"drop_last", "batch_sampler"} & {*event.keywords, *unpacked}:
             continue
         if _training(event) and not event.detached:
             yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")

@@ -9,6 +9,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.arguments import MISSING, UNKNOWN
+from trainwright.preflight.collectives import condition
 from trainwright.preflight.configurations import options
 from trainwright.preflight.option_lists import LISTED, refused_by_field
 from trainwright.preflight.option_values import VALUE
@@ -106,10 +107,8 @@ def _never_trains(code: ScriptFacts) -> Iterator[Finding]:
         for e in code.ran("backward", "fit", "train", live=True)
         if e.receiver is not None and not (e.last == "train" and ("model" in e.receiver.tags or e.receiver.name))
     ]
-    never = [(e, g) for e in trains for g in e.guards if g.default is not None and g.default is not g.side]
-    if never and len({id(e) for e, _ in never}) == len(trains):
-        event, guard = never[0]
-        test = ast.unparse(guard.node)[:50]
-        side = f"`{test}`" if guard.side else f"not `{test}`"
-        what = f"training runs only where {side}, which no hyperparameter of the job sets"
+    if trains and all(event.off for event in trains):
+        event, guard = trains[0], trains[0].off
+        assert guard is not None
+        what = f"training runs only where {condition(guard)}, which no hyperparameter of the job sets"
         yield at(MISSING, (event.module, event.node), what, severity="warning")

@@ -44,20 +44,6 @@ NOT_WRAPPED = Rule(
     source=f"{DOCS}: the group alone shares nothing",
     remedy="model = DistributedDataParallel(model, device_ids=[local_rank])",
 )
-SMDDP_BACKEND = Rule(
-    code="TW126",
-    severity="error",
-    title='backend "smddp" without the import that registers it',
-    source="AWS guide for SageMaker's data parallel library, 1.4.0 and newer",
-    remedy="import smdistributed.dataparallel.torch.torch_smddp",
-)
-SMDDP_UNUSED = Rule(
-    code="TW127",
-    severity="warning",
-    title="the job uses the launcher of SageMaker's data parallel library, and the script does not use the library",
-    source="AWS guide for SageMaker's data parallel library: the launcher alone speeds up nothing",
-    remedy='import smdistributed.dataparallel.torch.torch_smddp; init_process_group(backend="smddp")',
-)
 GROUP_PLACE = Rule(
     code="TW104",
     severity="error",
@@ -72,8 +58,6 @@ RULES = (
     SPAWNS_TWICE,
     LOCAL_RANK_FLAG,
     NOT_WRAPPED,
-    SMDDP_BACKEND,
-    SMDDP_UNUSED,
 )
 _GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
 # Other ways to share gradients: a name of these anywhere means that the script knows what it does.
@@ -91,7 +75,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _by_file(code)
     yield from _of_neuron(code)
     yield from _launchers(code)
-    yield from _smddp(code)
 
 
 def _group(code: ScriptFacts) -> Iterator[Finding]:
@@ -177,8 +160,7 @@ def _never_joined(code: ScriptFacts) -> Event | None:
     groups = list(code.roles("group"))
     if not code.launch.hyperparameters or not groups or any(e.detached for e in groups):
         return None
-    kept = [e for e in groups if any(g.default is not None and g.default is not g.side for g in e.guards)]
-    return kept[0] if len(kept) == len(groups) else None
+    return groups[0] if all(event.off for event in groups) else None
 
 
 def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
@@ -375,26 +357,3 @@ def _read_by_deepspeed(code: ScriptFacts) -> bool:
         if isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
     )
     return started and all("engine" in ast.unparse(node.value).lower() for node in reads)
-
-
-def _smddp(code: ScriptFacts) -> Iterator[Finding]:
-    registered = code.imports("smdistributed.dataparallel") is not None or code.says(r"^smdistributed\.dataparallel")
-    groups = [e for e in code.roles("group") if e.last == "init_process_group"]
-    backends = [e.arg("backend", 0) for e in groups]
-    for event, backend in zip(groups, backends, strict=True):
-        if backend is not None and backend.single() == "smddp" and code.decided(backend) and not registered:
-            yield at(SMDDP_BACKEND, (event.module, event.node), "the backend smddp is never registered")
-    entry = code.script.entry
-    in_job = code.launcher == "smddp" and code.job is not None and "pytorchddp" not in code.job.distribution
-    says = code.says("^smddp$") or "smddp" in code.launch.hyperparameters.values()
-    if in_job and not registered and not code.managed and entry is not None and not says:
-        yield at(SMDDP_UNUSED, (entry, entry.tree), "smdistributed.dataparallel is enabled only in the job")
-    imported = code.imports("smdistributed.dataparallel.torch.torch_smddp")
-    if (
-        imported is not None
-        and backends
-        and not says
-        and all(b is not None and b.single() in ("nccl", "gloo") for b in backends)
-    ):
-        what = "torch_smddp is imported, but the backend is not smddp"
-        yield at(SMDDP_UNUSED, (groups[0].module, groups[0].node), what)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from trainwright.preflight.events import JobStart
+from trainwright.preflight.paths import root_of
 from trainwright.preflight.values import Value, constant, unknown
 
 RANKS = {
@@ -66,6 +67,10 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
         default: what the script takes if it is not set; None if it then fails.
     """
     tags = {f"env:{key}"}
+    set_to = launch.environment.get(key)
+    if set_to is not None and key not in RANKS and key not in MPI_RANKS and not key.startswith("SM_"):
+        folder = root_of(set_to) if "/" in set_to else ""
+        return Value(tags=frozenset(tags | ({f"root:{folder}"} if folder else set())), constants=(set_to,), sure=True)
     if key in RANKS or key in MPI_RANKS:
         meaning, by = (RANKS.get(key) or MPI_RANKS[key]), ("mpi" if key in MPI_RANKS else "torchrun")
         given = key in launch.environment
@@ -97,7 +102,7 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
     if key == "SM_HOST_COUNT" and launch.hosts is not None:
         return constant(str(launch.hosts), *tags, "number")
     if default is not None and not key.startswith("SM_"):
-        return Value(tags=frozenset(tags) | default.tags, constants=default.constants)
+        return Value(tags=frozenset({*tags, "flag"}) | default.tags, constants=default.constants)
     return unknown(*tags)
 
 

@@ -177,7 +177,7 @@ class Evaluator(Calls):
             rest = [value for value, known in zip(found, decided, strict=True) if known is None]
             tags = frozenset[str]().union(*(value.tags & TESTS for value in rest))
             tags |= {"chosen"} if len(rest) > 1 else set()
-            never = any(value.single() in (None, False) and "flag" in value.tags for value in rest)
+            never = any(value.single() in (None, False, "") and "flag" in value.tags for value in rest)
             constants = (False,) if never else rest[0].constants if len(rest) == 1 else None
             tags |= {"and"} if len(rest) > 1 and tags else set()
             return Value(tags=tags, constants=constants) if rest else constant(True)

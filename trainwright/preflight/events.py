@@ -65,6 +65,11 @@ class Guard:
     chosen: bool = False
     default: bool | None = None
 
+    @property
+    def off(self) -> bool:
+        """Whether the code runs only if a hyperparameter changes a default."""
+        return self.default is not None and self.default is not self.side
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Exit:
@@ -109,6 +114,7 @@ class Event:
         later: of what it returns, attributes that are set afterwards, with the place.
         model: the model that is called.
         called: what is called, if that is no library's function: a layer, a loss, a function of the script.
+        over: what the innermost loop around it goes over.
     """
 
     name: str
@@ -128,6 +134,7 @@ class Event:
     later: dict[str, ast.expr] = field(default_factory=dict)
     model: Value | None = None
     called: Value | None = None
+    over: Value | None = None
 
     def __post_init__(self) -> None:
         self.role = role(self.name)
@@ -170,6 +177,11 @@ class Event:
     def under(self, *kinds: Reach) -> Guard | None:
         """Return a condition of one of these kinds around the call."""
         return next((guard for guard in self.guards if guard.kind in kinds), None)
+
+    @property
+    def off(self) -> Guard | None:
+        """A condition because of which it runs only if a hyperparameter changes a default."""
+        return next((guard for guard in self.guards if guard.off), None)
 
     @property
     def by_rank(self) -> Guard | None:

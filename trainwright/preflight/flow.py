@@ -110,6 +110,7 @@ class Interpreter(Functions):
                 if alias.name in self.by_name:
                     self.load(self.by_name[alias.name])
                 scope.names[alias.asname or whole] = self.library(whole)
+                self.imported.append((alias.name, self.guards))
             return
         base = node.module or ""
         if node.level:
@@ -117,6 +118,7 @@ class Interpreter(Functions):
             base = ".".join([*parts, *([base] if base else [])])
         for alias in node.names:
             whole = f"{base}.{alias.name}" if base else alias.name
+            self.imported.append((whole, self.guards))
             own = self.by_name.get(base)
             if alias.name == "*":
                 if own is not None and own is not self.module:

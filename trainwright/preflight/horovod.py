@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.collectives import condition
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -170,6 +171,11 @@ def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Itera
         yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
     elif any(code.called(*wraps)) and not code.ran(*wraps):
         yield _at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
+    elif code.launch.hyperparameters and all(e.off for e in code.ran(*wraps)):
+        made = code.ran(*wraps)[0]
+        assert made.off is not None
+        what = f"hvd.{made.last} only where {condition(made.off)}, which no hyperparameter of the job sets"
+        yield _at(NOT_REDUCED, made, what)
     else:
         yield from _unused_optimizer(code)
         waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]

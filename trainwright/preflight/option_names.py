@@ -38,7 +38,7 @@ def spelled(module: Module, node: ast.Call) -> list[tuple[str, ...]]:
 def _passes(module: Module, loop: ast.For) -> list[dict[str, ast.expr]]:
     """Return what the names of a loop are in each of its passes; once nothing, if that cannot be read."""
     found: list[dict[str, ast.expr]] = []
-    for element in islice(_elements(module, loop.iter), MOST):
+    for element in islice(elements(module, loop.iter), MOST):
         if isinstance(loop.target, ast.Name):
             found.append({loop.target.id: element})
         elif isinstance(loop.target, ast.Tuple | ast.List) and isinstance(element, ast.Tuple | ast.List):
@@ -47,24 +47,31 @@ def _passes(module: Module, loop: ast.For) -> list[dict[str, ast.expr]]:
     return found or [{}]
 
 
-def _elements(module: Module, iterated: ast.expr) -> Iterator[ast.expr]:
-    """Yield what a loop goes over: of a literal, its elements; of the fields of a dataclass, their names."""
+def elements(module: Module, iterated: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a loop goes over: of a literal, its elements; of the fields of a dataclass, their names.
+
+    What another mapping brings (``**more``) is one element that is no text.
+    """
     iterated = meant(module, iterated)
     if isinstance(iterated, ast.Tuple | ast.List | ast.Set):
         yield from iterated.elts
     elif isinstance(iterated, ast.Dict):
-        yield from (key for key in iterated.keys if key is not None)
+        pairs = zip(iterated.keys, iterated.values, strict=True)
+        yield from (value if key is None else key for key, value in pairs)
     elif isinstance(iterated, ast.Call):
         yield from _of_call(module, iterated)
 
 
 def _of_call(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if isinstance(call.func, ast.Name) and name in ("sorted", "list", "tuple", "set") and len(call.args) == 1:
+        yield from elements(module, call.args[0])
+        return
     base = meant(module, call.func.value) if isinstance(call.func, ast.Attribute) else None
     if isinstance(base, ast.Dict) and not call.args and name in ("items", "keys"):
         for key, value in zip(base.keys, base.values, strict=True):
-            if key is not None:
-                yield ast.Tuple([key, value], ast.Load()) if name == "items" else key
+            pair = ast.Tuple([key, value], ast.Load()) if key is not None and name == "items" else key
+            yield pair or value
     elif isinstance(base, ast.Constant) and isinstance(base.value, str) and name == "split" and not call.args:
         yield from map(ast.Constant, base.value.split())
     elif name == "fields" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
+from trainwright.preflight.option_names import elements
+from trainwright.preflight.reader import Module
 from trainwright.preflight.syntax import at
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -45,7 +47,20 @@ def refused(call: Call, shown: str, value: object) -> Iterator[Finding]:
             return
     elif kind is not None and not (isinstance(kind, ast.Name) and kind.id == "str"):
         return
-    if isinstance(choices, ast.List | ast.Tuple | ast.Set) and all(isinstance(e, ast.Constant) for e in choices.elts):
-        known = [e.value for e in choices.elts if isinstance(e, ast.Constant)]
-        if converted not in known:
-            yield at(VALUE, call, f"{shown} {text}: choose from {', '.join(map(repr, known))}")
+    known = _known(call.module, choices) if choices is not None else []
+    if known and converted not in known:
+        yield at(VALUE, call, f"{shown} {text}: choose from {', '.join(map(repr, known))}")
+
+
+def _known(module: Module, choices: ast.expr) -> list[object]:
+    """Return what an argument may be; nothing if some of it cannot be read, or is added later."""
+    names = {node.id for node in ast.walk(choices) if isinstance(node, ast.Name)}
+    for node in module.nodes:
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.value, ast.Name):
+            stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+            added = isinstance(node, ast.Attribute) and node.attr in ("update", "setdefault", "append", "extend", "add")
+            if node.value.id in names and (stored or added):
+                return []
+    each = list(elements(module, choices))
+    known: list[object] = [node.value for node in each if isinstance(node, ast.Constant)]
+    return known if len(known) == len(each) else []

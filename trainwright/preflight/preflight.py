@@ -59,6 +59,7 @@ from trainwright.preflight import (
     saving,
     schedule,
     sharded,
+    smddp,
     smp,
     smp_limits,
     steps,
@@ -86,7 +87,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, printed, decay, losses, keras_losses, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
-    *(smp_limits, lightning_ranks, sharded, removed_columns),
+    *(smddp, smp_limits, lightning_ranks, sharded, removed_columns),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

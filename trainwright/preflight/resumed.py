@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import condition
 from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import WRAPPED_NAMES
 from trainwright.preflight.paths import roots
@@ -60,8 +61,13 @@ def _unread(code: ScriptFacts) -> Iterator[Finding]:
         e for e in code.ran("load", live=True) if e.name == "torch.load" and roots(e.arg("f", 0), folder) != {"channel"}
     ]
     reads = code.mentions_like("load_state|load_check|resum|restore|from_checkpoint|load_pretrained")
+    unset = loads[0].off if loads and code.launch.hyperparameters and all(e.off for e in loads) else None
     for save in kept:
         parts = save.args[0].attrs or {}
+        if unset is not None:
+            what = f"is read only where {condition(unset)}, which no hyperparameter of the job sets"
+            yield _at(save, f"{what}: each start begins anew")
+            return
         if not loads:
             if never:
                 yield _at(save, f"and nothing calls {never[0]}, which would read it: each start begins anew")

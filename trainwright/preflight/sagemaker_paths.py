@@ -92,6 +92,22 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if channel and "{" not in channel and channel not in code.job.inputs and flag not in known:
                 given = f"the job has {', '.join(sorted(code.job.inputs))}"
                 yield at(NO_CHANNEL, (module, node), f"{text[:60]!r}: {given}")
+    yield from _joined(code)
+
+
+def _joined(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a channel that the job lacks, below the folder of all: ``os.path.join(SM_INPUT_DIR, "data", name)``."""
+    channels = code.job.inputs if code.job is not None else {}
+    for event in code.ran("join", live=True) if channels else ():
+        texts = [value.single() for value in event.args]
+        below = bool(texts) and texts[0] in (DATA, DATA.rstrip("/"))
+        if not below and texts and "env:SM_INPUT_DIR" in event.args[0].tags:
+            below, texts = texts[1:2] == ["data"], texts[1:]
+        name = str(texts[1]).partition("/")[0] if below and len(texts) > 1 and isinstance(texts[1], str) else ""
+        if name and name not in channels and not event.guards and all(value.sure for value in event.args[1:]):
+            given = f"the job has {', '.join(sorted(channels))}"
+            yield at(NO_CHANNEL, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
+            return
 
 
 def _made(code: ScriptFacts) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ READ_ONLY = Rule(
 )
 RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED, NOT_FINAL, READ_ONLY)
 TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
+_TEXTS = ("json.dump", "yaml.dump", "yaml.safe_dump")  # no model
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _LIBRARIES = (*FUNCTIONS, "accelerate.Accelerator.save")
 _SIGNS = re.compile(r"model_?dir|save_?(path|dir|model)|sm_model|export_?dir", re.I)
@@ -309,7 +310,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     found = [s for s in written if s.event.last not in ("push_to_hub",)]
     writes = ("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
     own = {n.name for m in code.modules for n in m.nodes if isinstance(n, Function)}  # whose saves are followed
-    others = any(call.last not in own for call in code.called(*writes))
+    others = any(call.last not in own and call.name not in _TEXTS for call in code.called(*writes))
     trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
     arguments = code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
     output = [_output(code, e) for e in arguments if trainer or ".parse_" not in ast.unparse(e.node.func)]

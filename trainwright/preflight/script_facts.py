@@ -122,12 +122,14 @@ class ScriptFacts(ScriptCode):
 
     def training_loader(self) -> Event | None:
         """The call that made the loader over whose batches backward is called; None if that cannot be seen."""
-        loops = (event.loops[-1] for event in self.ran("backward", live=True) if event.loops)
-        return next((made for loop in loops if (made := self.loader(loop)) is not None), None)
+        made = (self._loader(event.over) for event in self.ran("backward", live=True))
+        return next((each for each in made if each is not None), None)
 
     def loader(self, loop: ast.AST) -> Event | None:
         """The call that made the loader over whose batches a loop goes; None if that cannot be seen."""
-        value = self.iterated(loop)
+        return self._loader(self.iterated(loop))
+
+    def _loader(self, value: Value | None) -> Event | None:
         while value is not None:
             made = next((e for e in self.ran("DataLoader") if e.result is value), None)
             if made is not None:
@@ -159,8 +161,7 @@ class ScriptFacts(ScriptCode):
     def iterates_prepared(self) -> bool:
         """Whether the batches of some backward come from what Accelerate prepared, or that cannot be seen."""
         for event in self.ran("backward", live=True):
-            value = self._interpreter.iterated.get(event.loops[-1]) if event.loops else None
-            seen = value
+            seen = value = event.over
             while seen is not None and "accelerate" not in seen.tags:
                 seen = seen.of
             if value is None or seen is not None:
@@ -176,6 +177,11 @@ class ScriptFacts(ScriptCode):
     def clocked(self) -> list[tuple[Module, ast.While | ast.Attribute]]:
         """Loops, and attributes that are set, for which the process's own clock decides: file, place."""
         return self._interpreter.clocked if self.events else []
+
+    @property
+    def imported(self) -> list[tuple[str, tuple[Guard, ...]]]:
+        """The libraries that the script is seen to import, with the conditions."""
+        return self._interpreter.imported if self.events else []
 
     @property
     def uncalled(self) -> list[tuple[Module, ast.expr]]:

@@ -211,6 +211,9 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
         if given is not None and given.single() is True and "flag" not in given.tags and not event.guards:
             what = "resume_from_checkpoint=True in a first run, whose folder has no checkpoint, is an error"
             yield _at(ARGUMENTS, event, what)
+        elif given is not None and (asked := _folder_is_there(code, given)) is not None:
+            what = f"`{ast.unparse(asked.node)[:50]}` in line {asked.line} is true in a first run, too, whose folder"
+            yield _at(ARGUMENTS, event, f"{what} has no checkpoint, which is an error; ask get_last_checkpoint")
         elif (
             given is None
             and code.job is not None
@@ -220,6 +223,20 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
         ):
             what = "the job runs on spot instances, and train() starts anew after each interruption"
             yield _at(NO_CHECKPOINT, event, f"{what}: resume_from_checkpoint is not given")
+
+
+def _folder_is_there(code: ScriptFacts, given: Value) -> Event | None:
+    """Return the question whether a folder exists that decides a value, if the script or the job has made the folder.
+
+    SageMaker makes the folder of a job's checkpoints before the container starts.
+    """
+    asked = code.maker(given)
+    if asked is None or asked.name not in ("os.path.isdir", "os.path.exists") or not asked.args:
+        return None
+    path = asked.args[0].single()
+    made = [e for e in code.ran("makedirs", "mkdir", live=True) if e.order < asked.order and e.args and not e.guards]
+    by_job = code.job is not None and code.job.checkpoint is not None and path == code.job.checkpoint.local_path
+    return asked if by_job or any(e.args[0].single() == path for e in made if isinstance(path, str)) else None
 
 
 def _counts(node: ast.AST, number: int) -> bool:
