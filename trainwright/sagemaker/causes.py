@@ -89,7 +89,6 @@ class KnownRehearsalCause(Record, dict=True):
 class CauseBook(Record):
     """``causes.yaml``: the catalogue of messages of failed jobs."""
 
-    words: tuple[str, ...] = Field(default=(), description="rare ones first; a line without any shows no cause")
     causes: tuple[KnownCause, ...]
     rehearsal: tuple[KnownRehearsalCause, ...] = ()
 

@@ -31,12 +31,15 @@ from trainwright.sagemaker.tracebacks import named_error
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS = 3, 20
 _TAIL = 5
-# Lines to look at, by their shapes; and words one of which is in each of them, besides those of the shipped book.
+# Lines to look at, by their shapes; and words one of which is in each of them.
 _MATTERS = re.compile(
     rb"\b(?:error|fatal|exception|failed|failure|killed|abort(?:ed|ing)?|panic|denied|refused|timed? ?out|cannot|"
     rb"could not|unable to|segmentation fault|no such file|not found)\b|(?:error|exception|warning):|process name: \[\["
 )
-_MATTER_WORDS = "fatal", "exception", "failure", "panic", "denied", "refused", "timeout", "warning:", "no such", "[["
+_MATTER_WORDS = (
+    *("error", "fatal", "exception", "fail", "killed", "abort", "panic", "denied", "refused", "time", "cannot"),
+    *("could not", "unable to", "segmentation fault", "no such file", "not found", "warning:", "process name: [["),
+)
 
 
 class LogLine(Record):
@@ -126,7 +129,7 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
     ones are often its effects. The times of the lines decide; if lines of one log lack them, their order does.
     """
     logs = tuple(logs)
-    search = _shipped_search() if causes is None else Search(causes, (), _MATTERS, _noted)
+    search = _shipped_search() if causes is None else Search(causes, _MATTERS, _MATTER_WORDS, _noted)
     reading = _Reading()
     for number, log in enumerate(logs):
         _read(reading, number, log, search)
@@ -161,7 +164,7 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
 @cache
 def _shipped_search() -> Search[KnownCause]:
     book = load_book()
-    return Search(book.causes, (*book.words, *_MATTER_WORDS), _MATTERS, _noted)
+    return Search(book.causes, _MATTERS, _MATTER_WORDS, _noted)
 
 
 def _noted(message: str) -> bool:

@@ -1,8 +1,7 @@
 """Finds the lines of a log that may show a cause: each kind of line is looked at once, and few patterns are tried.
 
 Most of a log repeats itself but for its numbers. So a line is looked up by its *shape*, the line without digits in
-lower case; only new shapes are searched, all at once, for one word of each pattern. ``bytes.find`` takes milliseconds
-for what regular expressions take seconds for.
+lower case; only new shapes are searched, for one piece of text of each pattern, and for all pieces at once.
 
 Lines that this finds may repeat themselves, too: a warning in each step. They are looked up by their *mask*, the line
 with 0 for each digit. A pattern that does not tell digits apart matches all lines of a mask or none, so it is tried on
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, Protocol, TypeVar
+
+from ahocorasick_rs import BytesAhoCorasick
 
 from trainwright.sagemaker.log_lines import LONGEST_LINE, bare, clean
 
@@ -42,12 +43,11 @@ C = TypeVar("C", bound=Shows)
 
 @dataclass(frozen=True)
 class Tried(Generic[C]):
-    """A pattern, and a text that is in the shape of every line which it matches."""
+    """A pattern of a cause."""
 
     place: int
     cause: C
     pattern: str
-    piece: bytes
 
     @cached_property
     def search(self) -> Callable[[str], re.Match[str] | None]:
@@ -130,55 +130,49 @@ def _content(group: re.Match[str]) -> str:
     return "\n" if looks or optional or "|" in content else content
 
 
-def word_of(pattern: str, words: Sequence[str]) -> int | None:
-    """The number of the first word that is in every line which a pattern matches; ``None``: there is none."""
-    text = certain(pattern)
-    return next((number for number, word in enumerate(words) if word in text), None)
-
-
 class Search(Generic[C]):
-    """Causes by the words of their patterns.
+    """Causes by a piece of text of each of their patterns; a pattern without any is tried on every line.
 
     Args:
         causes: in the order in which they are tried.
-        words: in lower case and without digits; a pattern without any of them is tried on every line.
         matters: lines that match are hits, too; a pattern for shapes, which does not tell digits apart.
+        words: in lower case and without digits; one of them is in each line that matters.
         noted: whether to look at a message of such a line for another reason, whatever its digits.
     """
 
     def __init__(
         self,
         causes: Sequence[C],
-        words: Sequence[str],
         matters: re.Pattern[bytes],
+        words: Sequence[str],
         noted: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self.words = [word.encode() for word in words]
         self.matters, self.noted = matters, noted
-        self.by_word: dict[int | None, list[Tried[C]]] = {}
+        by_piece: dict[bytes, list[Tried[C]]] = {word.encode(): [] for word in words}
         for place, cause in enumerate(causes):
             for pattern in cause.patterns:
                 piece = max(certain(pattern).split("\n"), key=len).encode()
-                tried = Tried(place, cause, pattern, piece)
-                self.by_word.setdefault(word_of(pattern, words), []).append(tried)
+                by_piece.setdefault(piece, []).append(Tried(place, cause, pattern))
+        self._everywhere = by_piece.pop(b"", [])
+        self._tried = list(by_piece.values())
+        self._pieces = BytesAhoCorasick(list(by_piece))
 
     def look(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Tried[C], ...]]:
         """Those of some shapes that are hits, with the patterns to try on their lines."""
         everything = b"\n".join(shapes)
-        numbers: dict[bytes, list[int | None]] = {}
-        for number, word in enumerate(self.words):
-            at = everything.find(word)
-            while at >= 0:
+        numbers: dict[bytes, set[int]] = {}
+        of_line, end = set[int](), -1
+        for number, at, _ in self._pieces.find_matches_as_indexes(everything, overlapping=True):
+            if at > end:
                 start, end = everything.rfind(b"\n", 0, at) + 1, everything.find(b"\n", at)
                 end = len(everything) if end < 0 else end
-                numbers.setdefault(everything[start:end], []).append(number)
-                at = everything.find(word, end)
-        if None in self.by_word:
-            for shape in everything.split(b"\n"):
-                numbers.setdefault(shape, []).append(None)
+                of_line = numbers.setdefault(everything[start:end], set())
+            of_line.add(number)
+        if self._everywhere:
+            numbers = {shape: set[int]() for shape in everything.split(b"\n")} | numbers
         found = {}
-        for shape, of_words in numbers.items():
-            tried = [each for number in of_words for each in self.by_word.get(number, ()) if each.piece in shape]
+        for shape, of_pieces in numbers.items():
+            tried = [*self._everywhere, *(each for number in of_pieces for each in self._tried[number])]
             if tried or self.matters.search(shape):
                 found[shape] = tuple(sorted(tried, key=lambda each: each.place))
         return found
