@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainwright.preflight.values import FLOWS, IDENTITY, MEANS, Marks, Value, mean_of_own
+from trainwright.preflight.values import FLOWS, IDENTITY, MEANS, NONE, Marks, Value, mean_of_own
 
 OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -48,6 +48,9 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
         flows |= (left.tags | right.tags) & {"cpu-tensor"}
     if isinstance(op, ast.Div | ast.FloorDiv):
         flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
+        if "length" in left.tags and left.of is not None and "dataset" in left.of.tags - {"loader", "sharded", "own"}:
+            flows |= {"all-batches"}
+        flows -= {"all-batches"} if "world" in right.tags else NONE
         flows |= {"share-length"} if "world" in right.tags and "length" in left.tags else set()
         flows |= mean_of_own(contexts) if "own" in left.tags and "own" in right.tags | counted else set()
     if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:

@@ -51,6 +51,14 @@ DEEPSPEED_BATCH = Rule(
     "gradient_accumulation_steps * the number of processes",
     remedy="Leave train_batch_size out, or multiply by WORLD_SIZE instead of the GPUs of one host.",
 )
+LONG_SCHEDULE = Rule(
+    code="TW530",
+    severity="warning",
+    title="a schedule counts the batches of all processes, and each process steps it for its own",
+    source="PyTorch's documentation: DistributedSampler gives each process one of num_replicas shares; the total_steps "
+    "of a schedule count the calls of its step()",
+    remedy="len(loader) instead of len(dataset) // batch_size, or divide by the number of processes as well.",
+)
 NO_SAMPLES = Rule(
     code="TW528",
     severity="error",
@@ -58,7 +66,7 @@ NO_SAMPLES = Rule(
     source="PyTorch, torch/utils/data/sampler.py, BatchSampler: batch_size should be a positive integer value",
     remedy="Pass the batch of all processes, or do not divide it.",
 )
-RULES = (SHORT_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH, NO_SAMPLES)
+RULES = (SHORT_SCHEDULE, LONG_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH, NO_SAMPLES)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 _UPDATES = ("step", "apply_gradients", "minimize")
 # How a name, and the help of an argument, say that a batch is that of the whole job.
@@ -75,6 +83,7 @@ _OF_HOST = re.compile(r"host|node|machine|instance", re.I)
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
 _PLACES = {"get_scheduler": 3, "OneCycleLR": 2, "CosineAnnealingLR": 1}
 _WITH_WARMUP = 2
+_COUNTED = frozenset({"share-length", "all-batches"})
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -83,6 +92,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     if code.imports("accelerate") is not None:
         yield from _short_schedules(code)
+    elif not code.managed:
+        yield from _long_schedules(code)
     launch = code.launch
     if code.several_hosts and launch.launched and launch.per_host == launch.gpus and not code.smp:
         yield from _large_batches(code)
@@ -247,6 +258,36 @@ def _short_schedules(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
+def _long_schedules(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a schedule, stepped at each batch of a divided loader, whose length is that of all batches."""
+    loader = code.training_loader()
+    sampler = loader.arg("sampler", 3) if loader is not None else None
+    batch = loader.arg("batch_size", 1) if loader is not None else None
+    divided = sampler is not None and sampler.made_by("DistributedSampler")
+    if not divided or (batch is not None and batch.tags & {"per-replica", "part", "world"}):
+        return
+    loops = [event.loops for event in code.ran("backward", live=True) if event.loops]
+    for step in code.ran("step", live=True):
+        made = code.maker(step.receiver) if step.receiver is not None else None
+        if made is not None and step.loops in loops and _of_all_batches(made):
+            part = f"1/{code.launch.processes}" if code.launch.processes else "a part"
+            yield _at(LONG_SCHEDULE, made, f"counts the batches of all processes: each makes {part} of its steps")
+            return
+
+
+def _of_all_batches(event: Event) -> bool:
+    """Return whether the steps of a schedule, or a function that it gets, come from the size of all the data."""
+    length = _length(event)
+    given = event.arg("lr_lambda", 1)
+    if length is None and given is not None and given.code is not None:
+        names = (node.id for node in ast.walk(given.code.node) if isinstance(node, ast.Name))
+        seen = (given.code.scope.get(name) for name in names)
+        return any(value is not None and "all-batches" in value.tags for value in seen)
+    if length is None and given is not None and given.attrs is not None:
+        length = given.attrs.get("(returned)")  # of a lambda
+    return length is not None and "all-batches" in length.tags
+
+
 def _steps_once(event: Event) -> bool:
     """Return whether the scheduler of an accelerator may step once at each step."""
     split, coupled = event.arg("split_batches"), event.arg("step_scheduler_with_optimizer")
@@ -267,7 +308,7 @@ def _length(event: Event) -> Value | None:
         return None
     place = _WITH_WARMUP if event.last.endswith("_with_warmup") else _PLACES.get(event.last)
     given = (event.arg(name) for name in _STEPS)
-    found = next((value for value in given if value is not None and "share-length" in value.tags), None)
+    found = next((value for value in given if value is not None and value.tags & _COUNTED), None)
     return found or (event.arg("", place) if place is not None else None)
 
 

@@ -6,7 +6,8 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
 those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
-memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided;
+memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided,
+``all-batches`` those that all samples of a data set make;
 ``unequal`` is a process's share of a list of ``files``, or what is read from it, of which another process may have more
 (not of one that was ``trimmed`` before); ``clock`` is a time of the process's own clock, or follows from one;
 ``detached`` has no graph for backward.
@@ -46,6 +47,7 @@ FLOWS: Marks = frozenset(
         "of-root",
         "clock",
         "share-length",
+        "all-batches",
         "files",
         "trimmed",
         "unequal",

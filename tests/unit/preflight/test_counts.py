@@ -181,3 +181,52 @@ def test_the_batch_sizes_of_deepspeed_fit_the_processes(sizes: str, fits: bool) 
         "the processes divide the model, too"
     )
     assert "TW520" not in codes(text, None), "nobody knows how many processes"
+
+
+DIVIDED = (
+    "import math\nimport torch\nimport torch.distributed as dist\n"
+    "from torch.nn.parallel import DistributedDataParallel\n"
+    "from torch.optim.lr_scheduler import LambdaLR, OneCycleLR\nfrom torch.utils.data import DataLoader\n"
+    "from torch.utils.data.distributed import DistributedSampler\nfrom torchvision.datasets import ImageFolder\n"
+    "dist.init_process_group('nccl')\ndata, size, world = ImageFolder(folder), 32, dist.get_world_size()\n"
+    "loader = DataLoader(data, batch_size={size}, sampler=DistributedSampler(data))\n"
+    "model = DistributedDataParallel(net)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "def scheduler(steps):\n    warm = int(steps * 0.1)\n"
+    "    return LambdaLR(optimizer, lambda step: step / warm if step < warm else 1.0)\n"
+    "schedule = {made}\nfor epoch in range(9):\n    for x in loader:\n        model(x).sum().backward()\n"
+    "        optimizer.step()\n        {batch}\n    {end}\n"
+)
+
+
+def divided(made: str, *, size: str = "size", batch: str = "schedule.step()", end: str = "pass") -> str:
+    """A training on shares of the data, with a schedule that is stepped for each batch."""
+    return DIVIDED.format(made=made, size=size, batch=batch, end=end)
+
+
+# PyTorch's documentation of OneCycleLR (total_steps, steps_per_epoch: len(data_loader)) and of DistributedSampler.
+@pytest.mark.parametrize(
+    "text",
+    [
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // size * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, epochs=9, steps_per_epoch=math.ceil(len(data) / size))"),
+        divided("scheduler(len(data) // size * 9)"),
+    ],
+)
+def test_a_schedule_over_the_batches_of_all_processes(text):
+    assert "TW530" in codes(text, JOB)
+    assert "TW530" not in codes(text, ONE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // (size * world) * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // size // world * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // size * 9)", size="size // world"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // size * 9)", batch="pass", end="schedule.step()"),
+        divided("scheduler(9)"),
+    ],
+)
+def test_schedules_over_the_batches_of_one_process(text):
+    assert "TW530" not in codes(text, JOB)
