@@ -337,7 +337,9 @@ class ScriptFacts(ScriptCode):
         )
         processes = ("multiprocessing.Process", "torch.multiprocessing.Process")  # which join a group
         started = first(self.called(*processes)) if self.launcher in (None, "process") else None
-        return first(self.called(*names)) or (started if self.group is not None else None)
+        # Accelerate's launcher of one process calls the function itself.
+        calls = (c for c in self.called(*names) if "spawn" in c.last or c.constant("num_processes", 2) != 1)
+        return first(calls) or (started if self.group is not None else None)
 
     @property
     def distributed(self) -> bool:

@@ -321,6 +321,12 @@ WAYS: dict[str, tuple[str, str, str]] = {
         "from accelerate import notebook_launcher\ndef run():\n    pass\nnotebook_launcher(run, num_processes=8)\n",
         "from accelerate import Accelerator\ndef run():\n    pass\nrun()\n",
     ),
+    # Accelerate, launchers.py: with one process it calls the function itself.
+    "a notebook's launcher of several": (
+        "TW122",
+        "from accelerate import notebook_launcher\ndef run():\n    pass\nnotebook_launcher(run, (), 2)\n",
+        "from accelerate import notebook_launcher\ndef run():\n    pass\nnotebook_launcher(run, (), 1)\n",
+    ),
     "weights of a checkpoint that one process finds": (
         "TW184",
         MADE + "first = torch.zeros(1).cuda()\nif dist.get_rank() == 0 and os.path.isfile('c.pt'):\n"
