@@ -1,23 +1,34 @@
-"""An example of each rule of ``preflight``: the smallest mistake of that code in ``tests/corpus/``, and its fix."""
+"""An example of each rule, from ``tests/corpus/``: the smallest mistake of that code in a script, or its wrong job."""
 
 from __future__ import annotations
 
 import difflib
 import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
 
 from tests.support.corpus import load
+from tests.support.job_corpus import Pair, pairs
+from trainwright.plan.plan import LABEL
 
 AROUND = 2  # lines of the script before and after a mistake
+WIDTH = 110
 
 
 def rule_examples() -> dict[str, str]:
     """Return code → a difference: ``-`` is the mistake, ``+`` the right way."""
+    return dict(sorted({**_of_jobs(), **_of_scripts()}.items()))
+
+
+def _of_scripts() -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for good, wrong in load():
         for planted in wrong:
             if planted.text != good.text:
                 found.setdefault(planted.codes[0], []).append(fix(planted.text, good.text))
-    return {code: min(each, key=_order) for code, each in sorted(found.items())}
+    return {code: min(each, key=_order) for code, each in found.items()}
 
 
 def _order(text: str) -> tuple[bool, int, str]:
@@ -41,3 +52,41 @@ def fix(wrong: str, right: str) -> str:
         made += ["…"] if made else []
         made += [f"{row[0]}{line}".rstrip() for row, line in zip(hunk, code, strict=True)]
     return "\n".join(made).strip("\n")
+
+
+def _of_jobs() -> dict[str, str]:
+    return {code: in_yaml(pair) for code, pair in pairs().items()}
+
+
+def in_yaml(pair: Pair) -> str:
+    """Return the difference between two jobs: the keys that change, and those that their example shows beside them."""
+    flags = [f" # --{name} {value}" for name, value in pair.flags.items()]
+    wrong, right = ([*_rows(job, pair.shown)] for job in (pair.wrong, pair.right))
+    rows = difflib.unified_diff(wrong, right, lineterm="", n=len(wrong))
+    return "\n".join([*flags, *(row.rstrip() for row in [*rows][3:])])
+
+
+def _rows(job: dict[str, Any], keys: tuple[str, ...]) -> Iterator[str]:
+    """Keys of a job as rows of YAML; what is not in its file, but beside it or in its image, as comments."""
+    for key in keys:
+        if key == "files":
+            yield from (f"# {name}: {row}" for name, text in job.get(key, {}).items() for row in text.splitlines())
+        elif key == "labels":
+            yield from (f"# the image's label {LABEL}.{name}: {text}" for name, text in job.get(key, {}).items())
+        elif key in job:
+            flow = None if isinstance(job[key], dict | list) else False  # None: what holds no other mapping or list
+            text = yaml.dump({key: job[key]}, Dumper=_Plain, default_flow_style=flow, sort_keys=False, width=WIDTH)
+            yield from text.splitlines()
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML in which a value that is there twice is written twice, and a text with line breaks in one line."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style='"' if "\n" in data else None)
+
+
+_Plain.add_representer(str, _Plain.represent_str)
