@@ -153,7 +153,8 @@ OF_SCRIPTS = """\
 # Rules for training scripts
 
 What `./invoke preflight` finds. Generated from the rules and from `tests/corpus/` by `./invoke generate`. In the
-examples `-` is the mistake and `+` the right way; they show the changed lines of a longer script, or of its job.
+examples `-` is the mistake and `+` the right way; they show the changed lines of a longer script. Where the mistake is
+in the job, they show its keys; comments are lines of the script or of requirements.txt that it is about.
 
 """
 OF_JOBS = """\

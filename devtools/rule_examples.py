@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.corpus import load
+from tests.support.corpus import Planted, load
 from tests.support.job_corpus import Pair, pairs
 from trainwright.plan.plan import LABEL
 
@@ -19,16 +19,33 @@ WIDTH = 110
 
 def rule_examples() -> dict[str, str]:
     """Return code → a difference: ``-`` is the mistake, ``+`` the right way."""
-    return dict(sorted({**_of_jobs(), **_of_scripts()}.items()))
+    of_jobs = {code: in_yaml(pair) for code, pair in pairs().items()}
+    return dict(sorted({**of_jobs, **_of_scripts()}.items()))
 
 
 def _of_scripts() -> dict[str, str]:
     found: dict[str, list[str]] = {}
+    beside: dict[str, list[str]] = {}
     for good, wrong in load():
         for planted in wrong:
             if planted.text != good.text:
                 found.setdefault(planted.codes[0], []).append(fix(planted.text, good.text))
-    return {code: min(each, key=_order) for code, each in found.items()}
+            else:
+                beside.setdefault(planted.codes[0], []).append(_beside(planted, good))
+    return {code: min(each, key=_order) for code, each in {**beside, **found}.items()}
+
+
+def _beside(wrong: Planted, good: Planted) -> str:
+    """The difference between two jobs with one script: the line that does not go with it, and what changes."""
+    first = next(each for each in wrong.findings() if each.code in wrong.codes)
+    line = wrong.text.splitlines()[first.line - 1].strip() if first.line and first.path == "train.py" else ""
+    jobs = []
+    for each in (wrong, good):
+        files = {"train.py": line, "requirements.txt": each.requirements}
+        jobs.append({"files": {name: text for name, text in files.items() if text}, **each.job})
+    keys = [key for key in jobs[1] | jobs[0] if jobs[0].get(key) != jobs[1].get(key)]
+    image = ["plan"] if wrong.requirements else []  # what it is held against
+    return in_yaml(Pair(first.code, *jobs, tuple(dict.fromkeys(["files", *image, *keys]))))
 
 
 def _order(text: str) -> tuple[bool, int, str]:
@@ -54,10 +71,6 @@ def fix(wrong: str, right: str) -> str:
     return "\n".join(made).strip("\n")
 
 
-def _of_jobs() -> dict[str, str]:
-    return {code: in_yaml(pair) for code, pair in pairs().items()}
-
-
 def in_yaml(pair: Pair) -> str:
     """Return the difference between two jobs: the keys that change, and those that their example shows beside them."""
     flags = [f" # --{name} {value}" for name, value in pair.flags.items()]
@@ -73,7 +86,7 @@ def _rows(job: dict[str, Any], keys: tuple[str, ...]) -> Iterator[str]:
             yield from (f"# {name}: {row}" for name, text in job.get(key, {}).items() for row in text.splitlines())
         elif key == "labels":
             yield from (f"# the image's label {LABEL}.{name}: {text}" for name, text in job.get(key, {}).items())
-        elif key in job:
+        elif job.get(key) is not None:
             flow = None if isinstance(job[key], dict | list) else False  # None: what holds no other mapping or list
             text = yaml.dump({key: job[key]}, Dumper=_Plain, default_flow_style=flow, sort_keys=False, width=WIDTH)
             yield from text.splitlines()
