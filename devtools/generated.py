@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from bench.goals import with_goals
@@ -29,7 +30,7 @@ from trainwright.catalog.image_line import LineFile
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.catalog.listing import ComponentsDocument, ListDocument
 from trainwright.core.errors import RequestError
-from trainwright.core.findings import FindingsDocument, rules_markdown
+from trainwright.core.findings import FindingsDocument, Rule, rules_markdown
 from trainwright.core.findings_baseline import Baseline
 from trainwright.core.layout import json_lines
 from trainwright.core.owned import write_atomically
@@ -148,6 +149,31 @@ SCHEMAS = ROOT / "trainwright" / "schemas"
 # https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
 MODELINE = "# yaml-language-server: $schema="
 VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"
+OF_SCRIPTS = """\
+# Rules for training scripts
+
+What `./invoke preflight` finds. Generated from the rules and from `tests/corpus/` by `./invoke generate`. In the
+examples `-` is the mistake and `+` the right way; they show the changed lines of a longer script. Where the mistake is
+in the job, they show its keys; comments are lines of the script or of requirements.txt that it is about.
+
+"""
+OF_JOBS = """\
+# Rules for job files
+
+What `./invoke estimator` finds. Generated from the rules and from `tests/corpus/jobs/` by `./invoke generate`. In the
+examples `-` is the mistake and `+` the right way; they show a part of a longer job file. Comments in them say with
+which flag the job is checked, and what is in its other files or its image.
+
+"""
+FINDINGS = """\
+# Findings
+
+Generated from the rules by `./invoke generate`. A comment with a reason silences a finding on its line:
+`# trainwright: ignore[TW150] the loss decides whether to stop`. A job file has `silence`, with a reason for each code.
+`./invoke preflight --explain CODE` shows a rule with its fix, its source and an example, as do the pages with the
+[rules for training scripts](rules.md) and the [rules for job files](job-rules.md).
+
+"""
 
 
 def expected_files() -> dict[Path, str]:
@@ -165,7 +191,8 @@ def expected_files() -> dict[Path, str]:
     files |= {path: with_modeline(path, name) for name, paths in written_files().items() for path in paths}
     examples = rule_examples()
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
-    files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
+    files[ROOT / "docs" / "rules.md"] = _rules_page(OF_SCRIPTS, RULES, examples)
+    files[ROOT / "docs" / "job-rules.md"] = _rules_page(OF_JOBS, JOB_RULES, examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files |= {ROOT / page: with_transcripts((ROOT / page).read_text()) for page in TRANSCRIPTS}
     files[PROVEN] = with_proofs(PROVEN.read_text(), everything)
@@ -203,12 +230,6 @@ def with_modeline(path: Path, name: str) -> str:
 
 def _findings_page() -> str:
     """``docs/findings.md``: what each code means, and what `diagnose` knows."""
-    intro = (
-        "# Findings\n\n"
-        "Generated from the rules by `./invoke generate`. A comment with a reason silences a finding on its line:\n"
-        "`# trainwright: ignore[TW150] the loss decides whether to stop`. `./invoke preflight --explain CODE` shows a\n"
-        "rule; [rules.md](rules.md) has those of scripts with an example.\n\n"
-    )
     causes = [
         "## Causes that `./invoke diagnose` knows\n",
         "| cause | certainty | what it is | how it is known |",
@@ -219,22 +240,17 @@ def _findings_page() -> str:
         ),
     ]
     tables = [
-        rules_markdown("What `./invoke preflight` finds", RULES, page="rules.md"),
-        rules_markdown("What `./invoke estimator` finds", JOB_RULES),
+        rules_markdown("What `./invoke preflight` finds", RULES, "rules.md"),
+        rules_markdown("What `./invoke estimator` finds", JOB_RULES, "job-rules.md"),
     ]
-    return intro + "\n".join([*tables, *causes]) + "\n"
+    return FINDINGS + "\n".join([*tables, *causes]) + "\n"
 
 
-def _rules_page(examples: dict[str, str]) -> str:
-    """``docs/rules.md``: a section for each rule of `preflight`."""
-    intro = (
-        "# Rules for training scripts\n\n"
-        "Generated from the rules and from `tests/corpus/` by `./invoke generate`. In the examples `-` is the\n"
-        "mistake and `+` the right way; they show the changed lines of a longer script.\n\n"
-    )
+def _rules_page(intro: str, rules: Iterable[Rule], examples: dict[str, str]) -> str:
+    """``docs/rules.md`` or ``docs/job-rules.md``: a section for each rule."""
     documents = [
         RuleDocument(schema="trainwright/rule/1", **rule.as_json(), example=examples.get(rule.code))
-        for rule in sorted(RULES, key=lambda rule: rule.code)
+        for rule in sorted(rules, key=lambda rule: rule.code)
     ]
     return intro + "\n".join(rule_section(each) for each in documents)
 

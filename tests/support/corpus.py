@@ -1,7 +1,8 @@
 """The corpus of training scripts: good ones, and each with planted mistakes, as small edits (``tests/corpus/*.yaml``).
 
-A file has ``about``, ``job``, ``script`` and ``mistakes``: each with a name, the ``code`` that preflight should give
-(several are possible), ``edits`` (text to replace, and by what) and changes of the job.
+A file has ``about``, ``job``, ``script``, perhaps the text of ``requirements`` beside it, and ``mistakes``: each with a
+name, the ``code`` that preflight should give (several are possible), ``edits`` (text to replace, and by what), changes
+of the job, and other ``requirements``.
 """
 
 from __future__ import annotations
@@ -10,18 +11,21 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
 from trainwright.core.findings import Finding
 from trainwright.core.records import parse_record
+from trainwright.preflight import requirements
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Module, Script, parse_module
+from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
 
 FOLDER = Path(__file__).resolve().parents[1] / "corpus"
 NO_CORPUS = ("public",)
+ENTRY = Path("/opt/ml/code/train.py")  # not on the disk
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,19 @@ class Planted:
     codes: tuple[str, ...]
     text: str
     job: dict[str, Any]
+    requirements: str = ""
 
     def findings(self) -> list[Finding]:
         """What preflight says of it."""
-        module = parse_module(Path("train.py"), "train.py", self.text)
-        assert isinstance(module, Module), f"{self.base}: {self.name}: {module}"
         job = parse_record(Job, self.job, self.base)
-        return list(examine(Script((module,), (), (module.name,)), job).findings)
+        script = Reader({ENTRY: self.text}).script(ENTRY, ENTRY.parent)
+        found = list(examine(script, job).findings)
+        if self.requirements:
+            with TemporaryDirectory() as folder:
+                path = Path(folder, requirements.FILE)
+                path.write_text(self.requirements)
+                found += requirements.check_for(job, path, path.name)
+        return found
 
 
 def edited(base: str, name: str, text: str, edits: dict[str, str]) -> str:
@@ -60,13 +70,14 @@ def load(stems: list[str] | None = None) -> Iterator[tuple[Planted, list[Planted
         if path.stem in NO_CORPUS or (stems and path.stem not in stems):
             continue
         case = yaml.safe_load(path.read_text())
-        text, job = case["script"], case["job"]
-        good = Planted(path.stem, "", (), text, job)
+        text, job, asked = case["script"], case["job"], case.get("requirements", "")
+        good = Planted(path.stem, "", (), text, job, asked)
         wrong = []
         for row in case["mistakes"]:
             codes = tuple(row["code"].split())
             changed = edited(path.stem, row["name"], text, row["edits"])
-            wrong.append(Planted(path.stem, row["name"], codes, changed, job | row.get("job", {})))
+            more = row.get("requirements", asked)
+            wrong.append(Planted(path.stem, row["name"], codes, changed, job | row.get("job", {}), more))
         yield good, wrong
 
 

@@ -212,23 +212,9 @@ def findings_text(found: FindingsDocument) -> str:
     return "\n".join(lines)
 
 
-def rules_markdown(title: str, rules: Iterable[Rule], *, page: str = "") -> str:
-    """Return a table of codes for the docs; with a ``page`` that has a section for each, without fix and source."""
-
-    by_code = sorted(rules, key=lambda r: r.code)
-
-    def cell(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", " ")
-
-    if page:
-        head = [f"## {title}", "", "| code | severity | what is wrong |", "| --- | --- | --- |"]
-        rows = [f"| [{r.code}]({page}#{r.code.lower()}) | {r.severity} | {cell(r.title)} |" for r in by_code]
-        return "\n".join([*head, *rows]) + "\n"
-    rows = [
-        f"## {title}",
-        "",
-        "| code | severity | what is wrong | fix | how it is known |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    rows += [f"| {r.code} | {r.severity} | {cell(r.title)} | {cell(r.remedy)} | {cell(r.source)} |" for r in by_code]
-    return "\n".join(rows) + "\n"
+def rules_markdown(title: str, rules: Iterable[Rule], page: str) -> str:
+    """Return a table of codes for the docs, which link to their sections on another page."""
+    head = [f"## {title}", "", "| code | severity | what is wrong |", "| --- | --- | --- |"]
+    texts = ((r, r.title.replace("|", "\\|")) for r in sorted(rules, key=lambda r: r.code))
+    rows = [f"| [{r.code}]({page}#{r.code.lower()}) | {r.severity} | {text} |" for r, text in texts]
+    return "\n".join([*head, *rows]) + "\n"

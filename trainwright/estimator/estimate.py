@@ -80,6 +80,8 @@ def read_words(job_file: str | None, words: Mapping[str, Any]) -> tuple[Job, Pat
         keep = {} if "framework" in given["plan"] else old
         given["plan"] = {**keep, **given["plan"]}
     data = job.unusual()
+    # With their own values: as JSON, a date is a text, and what is not a number null (TW278).
+    data |= {key: getattr(job, key) for key in ("distribution", "hyperparameters", "inputs") if key in data}
     if "instance_type" in given:
         data.pop("instance_groups", None)
     return parse_record(Job, {**data, **given}, COMMAND_LINE), folder
@@ -148,7 +150,9 @@ def estimate(
     checked = findings.document(title, [title], {}, [placed[each] for each in beside.new], silenced, strict=strict)
     generated: dict[str, Any] = {}
     if not (check_only or checked.exit_code):
-        generated = {name: generate(one, form) for name, one in jobs.items()}
+        # As JSON: if TW278 is silenced, a date is written as its text.
+        plain = {name: replace(one, job=parse_record(Job, one.job.as_json(), title)) for name, one in jobs.items()}
+        generated = {name: generate(one, form) for name, one in plain.items()}
     return EstimatorDocument(
         schema="trainwright/estimator/1",
         job=title,

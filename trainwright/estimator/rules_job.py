@@ -139,7 +139,7 @@ SMDDP_TYPE = Rule(
 NOT_JSON = Rule(
     code="TW278",
     severity="error",
-    title="a value that JSON cannot represent, such as a date",
+    title="a value that JSON cannot represent, such as a date or .nan",
     source="sagemaker 2.257.7: every hyperparameter is sent as JSON",
     remedy="Write it in quotes.",
 )
@@ -279,7 +279,7 @@ def _parameters(subject: Subject) -> Iterator[Finding]:
     for path, values in (("hyperparameters", subject.job.hyperparameters), ("distribution", subject.job.distribution)):
         for name, value in values.items():
             try:
-                json.dumps(value)
+                json.dumps(value, allow_nan=False)
             except (TypeError, ValueError) as wrong:
                 yield NOT_JSON.finding(f"{name}: {wrong}", path=f"{path}.{name}")
     named = {f"hyperparameters.{name}": (name, value) for name, value in subject.job.hyperparameters.items()}

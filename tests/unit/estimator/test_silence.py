@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.estimator_jobs import IMAGE, ON, ROOT, facts
+from tests.support.estimator_jobs import IMAGE, ON, ROLE, ROOT, facts
 from trainwright.core.records import read_record
-from trainwright.estimator.estimate import EstimatorDocument, estimate
+from trainwright.estimator.estimate import EstimatorDocument, estimate, read_words
 from trainwright.estimator.estimate_text import estimator_text
 from trainwright.sagemaker.job import Job
 
@@ -60,3 +61,17 @@ def test_a_stale_or_wrong_silence_is_a_finding(silence, code, message):
 
 def test_a_silence_without_a_reason_hides_nothing():
     assert {each.code for each in checked({"TW275": ""}).findings} == {"TW275", "TW288"}
+
+
+# RFC 8259, section 6: "Numeric values that cannot be represented in the grammar below (such as Infinity and NaN) are
+# not permitted"; YAML 1.1 reads a date without quotes as a timestamp.
+@pytest.mark.parametrize("value", ["2026-11-21", ".nan", "[1, .inf]"])
+def test_a_value_of_a_file_that_json_does_not_have_is_found_and_may_be_accepted(tmp_path, value):
+    (tmp_path / "job.yaml").write_text(f"image: {IMAGE}\nrole: {ROLE}\nhyperparameters: {{since: {value}}}\n")
+    job, _ = read_words(str(tmp_path / "job.yaml"), {"instance_type": "ml.g5.xlarge"})
+    baked = facts(entry_point="train.py")
+    found = estimate(job, tmp_path, look=lambda _: baked)
+    assert [(each.code, each.path) for each in found.findings] == [("TW278", "hyperparameters.since")]
+    quoted = estimate(job.replace(silence={"TW278": ALONE}), tmp_path, form="request", look=lambda _: baked)
+    assert not quoted.findings
+    assert json.loads(quoted.generated["job"]["HyperParameters"]["since"]) in ("2026-11-21", None, [1, None])
