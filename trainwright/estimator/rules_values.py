@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
@@ -59,7 +59,18 @@ ALLOCATOR = Rule(
     "c10/cuda/CUDAAllocatorConfig.cpp: an unrecognized option ends the process",
     remedy="For example: max_split_size_mb:128,expandable_segments:True",
 )
-RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED, REPLACED, ALLOCATOR)
+FLAGS = Rule(
+    code="TW343",
+    severity="error",
+    title="flags of XLA in the wrong variable, which end the process",
+    source="tensorflow/compiler/xla/parse_flags_from_env.cc: Unknown flags in XLA_FLAGS, perhaps you meant to specify "
+    "these on the TF_XLA_FLAGS envvar (google-research/proteinfer #87); tensorflow/compiler/jit/flags.cc: all flags of "
+    "TF_XLA_FLAGS begin with tf_",
+    remedy="--tf_xla_… belongs in TF_XLA_FLAGS, --xla_… in XLA_FLAGS.",
+)
+RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED, REPLACED, ALLOCATOR, FLAGS)
+# Variables of flags, and how a flag begins that belongs in the other one.
+_FLAGS = {"XLA_FLAGS": "--tf_", "TF_XLA_FLAGS": "--xla_"}
 # What the toolkit sets, and to what; the interface is the one that the service names, eth0 in AWS's guide.
 _SET = {"NCCL_DEBUG": "WARN", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eth0"}
 _OF_THE_SERVICE = "NCCL_SOCKET_IFNAME"
@@ -90,6 +101,7 @@ def check(subject: Subject) -> Iterator[Finding]:
                 severity="error" if name == "PATH" else "warning",
             )
     yield from _replaced(subject)
+    yield from _flags(job.environment)
     for name in _ALLOCATOR:
         for option in filter(None, re.split(r",(?![^\[]*\])", job.environment.get(name, ""))):
             if ":" not in option:
@@ -139,6 +151,13 @@ _OF_TOOLKIT = re.compile(
     r"SM_(MODEL_DIR|OUTPUT_(DATA_|INTERMEDIATE_)?DIR|INPUT_(CONFIG_)?DIR|CHANNELS|HOSTS|CURRENT_HOST|NUM_[GC]PUS|HPS|"
     r"USER_ARGS|MODULE_(NAME|DIR)|NETWORK_INTERFACE_NAME|TRAINING_ENV|RESOURCE_CONFIG|INPUT_DATA_CONFIG)"
 )
+
+
+def _flags(environment: Mapping[str, str]) -> Iterator[Finding]:
+    for name, other in _FLAGS.items():
+        for flag in environment.get(name, "").split():
+            if flag.startswith(other):
+                yield FLAGS.finding(f"{name} does not take {flag.partition('=')[0]}", path=f"environment.{name}")
 
 
 def _replaced(subject: Subject) -> Iterator[Finding]:

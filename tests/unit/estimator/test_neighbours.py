@@ -354,6 +354,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW318", {"instance_count": 2, "environment": {"NCCL_SOCKET_IFNAME": "^lo,docker"}}, image(), 2),
     ("TW318", {"environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
+    ("TW343", {"environment": {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2"}}, image(), 2),
+    ("TW343", {"environment": {"XLA_FLAGS": "--xla_gpu_autotune_level=0 --xla_dump_to=/tmp/tf_hlo"}}, image(), 2),
     # The toolkit sets it for these launchers.
     ("TW318", dist({"torch_distributed": ON}, environment={"NCCL_SOCKET_IFNAME": "lo"}, instance_count=2), image(), 2),
     ("TW323", {"checkpoint": {"s3_uri": "s3://b/c"}, "tensorboard": {"s3_uri": "s3://b/t"}}, image(), 2),

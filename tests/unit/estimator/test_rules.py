@@ -328,6 +328,10 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         )
     ),
     ("TW318", "environment.GLOO_SOCKET_IFNAME", {**PAIR, "environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
+    *(
+        ("TW343", f"environment.{name}", {"environment": {name: f"--xla_dump_to=/tmp {flag}"}}, image(), 2)
+        for name, flag in (("XLA_FLAGS", "--tf_xla_clustering_debug"), ("TF_XLA_FLAGS", "--tf_xla_auto_jit=2"))
+    ),
     ("TW318", "environment.NCCL_SOCKET_IFNAME", {**PAIR, "environment": {"NCCL_SOCKET_IFNAME": "=lo"}}, image(), 2),
     ("TW319", "hyperparameters.id", {"hyperparameters": {"id": KEY_ID}}, image(), 2),
     ("TW319", "environment.AWS_ACCESS_KEY_ID", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), 2),
