@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 from trainwright.preflight import argparse_values, configurations, library, methods, unequal
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
 from trainwright.preflight.events import OF_RANK, Event
 from trainwright.preflight.known import MODEL, said
-from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, unknown
+from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
@@ -246,21 +247,30 @@ class Calls(AbstractState):
                 if base.made and base.made <= library.TENSORS:
                     base.tags |= value.tags & FLOWS
                 elif base.name == "os.environ" and isinstance(key, str):
+                    self.launch.kept.pop(key, None)
                     self.launch.environment.setdefault(key, str(value.single()) if value.single() is not ... else "")
                 else:
                     self.put(base, key if isinstance(key, str) else "**", value)
             case ast.Tuple() | ast.List():
-                items = value.items
-                if items is not None and len(items) == len(target.elts):
-                    for each, item in zip(target.elts, items, strict=True):
-                        self.assign(each, item, scope)
-                    return
-                for each in target.elts:
-                    inner = each.value if isinstance(each, ast.Starred) else each
-                    kept = value.tags & (FLOWS | WRAPPED) if value.items is None else NONE
-                    self.assign(inner, Value(tags=kept), scope)
+                self._unpack(target.elts, value, scope)
             case ast.Starred():
                 self.assign(target.value, value, scope)
+
+    def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: Scope) -> None:
+        items = value.items
+        if items is not None and len(items) == len(targets):
+            for target, item in zip(targets, items, strict=True):
+                self.assign(target, item, scope)
+            return
+        # Of a list that a loop fills, one pass was followed.
+        element = merge(items) if items else (value.attrs or {}).get("element")
+        tags = value.tags & (FLOWS | WRAPPED) if items is None else NONE
+        if "params" in value.tags:  # of named_parameters()
+            element = element or Value(tags=tags | {"params"}, of=value.of)
+        for target in targets:
+            starred = isinstance(target, ast.Starred)
+            inner = target.value if isinstance(target, ast.Starred) else target
+            self.assign(inner, Value(tags=tags) if starred or element is None else element, scope)
 
 
 def _is_module(name: str) -> bool:

@@ -30,6 +30,7 @@ ONE_UPDATE = Rule(
     remedy="Call optimizer.step() and scheduler.step() in every process, outside of the condition on the rank.",
 )
 RULES = (DEADLOCK, ONE_UPDATE)
+_WORKERS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
 # Communication between two processes, and groups of some of them, are made for some ranks only.
 _LIBRARIES = ("transformers.", "lightning.", "pytorch_lightning.", "tensorflow.", "keras.")
@@ -132,6 +133,8 @@ def collective(event: Event) -> str:
         return "state_dict of a model that FSDP shards"
     if event.last == "state_dict" and "smp" in receiver and event.under("one"):
         return "state_dict of a model that SMP partitions"
+    if event.last in ("reduce", "gather") and event.receiver is not None and event.receiver.made_by(*_WORKERS):
+        return f"{event.last} of the strategy of several workers"
     if event.last in ("save_checkpoint", "save_16bit_model") and "deepspeed" in receiver:
         return f"DeepSpeed's {event.last}"
     if event.last == "consolidate_state_dict" and ".ZeroRedundancyOptimizer" in event.name:

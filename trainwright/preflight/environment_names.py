@@ -67,7 +67,7 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
         default: what the script takes if it is not set; None if it then fails.
     """
     tags = {f"env:{key}"}
-    set_to = launch.environment.get(key)
+    set_to = launch.kept.get(key)
     if set_to is not None and key not in RANKS and key not in MPI_RANKS and not key.startswith("SM_"):
         folder = root_of(set_to) if "/" in set_to else ""
         return Value(tags=frozenset(tags | ({f"root:{folder}"} if folder else set())), constants=(set_to,), sure=True)

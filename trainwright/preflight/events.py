@@ -30,7 +30,8 @@ class JobStart:
         per_host: processes on each.
         gpus: GPUs of each.
         hyperparameters: what the job passes as arguments.
-        environment: what the job adds to the environment.
+        environment: what the job adds to the environment, and the script with a value that is known.
+        kept: of the environment, what the script has not set again.
     """
 
     launcher: Launcher | None = None
@@ -39,6 +40,7 @@ class JobStart:
     gpus: int | None = None
     hyperparameters: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
     @property
     def processes(self) -> int | None:

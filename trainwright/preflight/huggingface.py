@@ -289,7 +289,8 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             one = _one_gpu(mapped) if code.several_per_host and not code.mentions("CUDA_VISIBLE_DEVICES") else None
             if one is not None or mapped.single() in ("auto", "balanced"):
                 trained = code.ran("train", live=True) or code.backwards
-                if trained and "flag" not in mapped.tags and not event.detached and event.by_rank is None:
+                open_yet = "flag" in mapped.tags and not code.launch.hyperparameters
+                if trained and not open_yet and not event.detached and event.by_rank is None:
                     said = repr(mapped.single()) if one is None else one
                     yield _at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")
 

@@ -120,7 +120,9 @@ def function(state: AbstractState, event: Event) -> Value:
         what = {"optimizer"} if "Optimizer" in last else {"model"}
         return Value(made=frozenset({name}), tags=base | {kind} | what, of=inner)
     if OPTIMIZER.search(name):
-        return Value(made=frozenset({name}), tags=frozenset({"optimizer"}), of=first.of if first else None)
+        return Value(
+            made=frozenset({name}), tags=frozenset({"optimizer"}), of=mappings.trained(first) if first else None
+        )
     if configurations.is_arguments(name):
         given = {key: value for key, value in event.keywords.items() if key != "**"}
         return Value(made=frozenset({name}), tags=flow(event), attrs=given)
@@ -382,6 +384,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "torch.jit.script": _first,
     "tensorflow.function": _first,
     "vars": _first,
+    "dataclasses.asdict": lambda state, event: mappings.of_object(event),
     "copy.deepcopy": lambda state, event: event.args[0].with_tags("copy") if event.args else Value(),
     "range": _range,
     "functools.partial": _partial,

@@ -23,6 +23,12 @@ def made(event: Event) -> Value:
     return Value(made=frozenset({"dict"}), tags=flows, attrs=attrs)
 
 
+def of_object(event: Event) -> Value:
+    """``dataclasses.asdict(settings)``: a mapping of the fields of an object."""
+    attrs = event.args[0].attrs if event.args else None
+    return Value(made=frozenset({"dict"}), attrs=dict(attrs) if attrs is not None else None)
+
+
 def method(state: AbstractState, event: Event, base: Value, name: str) -> Value | None:
     """Return the result of a method of a mapping whose values are known; None for any other method."""
     if base.attrs is None:
@@ -54,3 +60,10 @@ def _parts(base: Value, name: str) -> Value:
     inner = merge(attrs.values())
     element = Value(items=(Value(), inner)) if name == "items" else inner
     return Value(attrs={"element": element}) if name != "keys" else Value()
+
+
+def trained(given: Value) -> Value | None:
+    """Return the model whose parameters an optimizer gets, perhaps in groups: ``[{"params": …}, …]``."""
+    inner = (given.attrs or {}).get("params") or (given.attrs or {}).get("element")
+    groups = given.items or ((inner,) if inner is not None else ())
+    return given.of or next((model for each in groups if (model := trained(each)) is not None), None)

@@ -72,6 +72,7 @@ class ScriptFacts(ScriptCode):
                 job.gpus,
                 self.given,
                 dict(job.environment),
+                dict(job.environment),
             )
         self._interpreter = Interpreter(script, self.launch)
 

@@ -134,12 +134,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
     selects = selects or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
     if not selects:
         yield at(NO_DEVICE, init, "no torch.cuda.set_device(smp.local_rank()) after smp.init()")
-    for call in code.backwards:
-        function = enclosing_function(call.module, call.node)
-        if function is None or not any(_is_step(decorator) for decorator in function.decorator_list):
-            continue
-        if "loss" in call.receiver.lower() and not call.node.args:
-            yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
+    yield from _plain_backward(code)
     decorated = any(_in_step(e) for e in code.events)
     wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
     passes = code.ran("backward", live=True)
@@ -187,6 +182,23 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             yield at(SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
     yield from _partial(code)
     yield from _loaded_whole(code)
+
+
+def _plain_backward(code: ScriptFacts) -> Iterator[Finding]:
+    """Report `loss.backward()` in a step function, or in what it calls."""
+    for call in code.backwards:
+        function = enclosing_function(call.module, call.node)
+        if function is None or not any(_is_step(decorator) for decorator in function.decorator_list):
+            continue
+        if "loss" in call.receiver.lower() and not call.node.args:
+            yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
+    for event in code.ran("backward", live=True):
+        own = event.stack and any(name.endswith(".step") for name in event.stack[-1].decorators)  # reported above
+        of_output = event.receiver is not None and "out" in event.receiver.tags
+        if _in_step(event) and not own and of_output and not event.node.args:
+            what = f"`{ast.unparse(event.node)[:40]}` in {event.stack[-1].name}, which a step function calls"
+            yield at(PLAIN_BACKWARD, (event.module, event.node), what)
+            break
 
 
 def _in_step(event: Event) -> bool:

@@ -105,6 +105,15 @@ def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
             elif late and enclosing_function(module, node) is enclosing_function(module, strategy.node):
                 what = f"TF_CONFIG is set after the strategy was made in line {strategy.line}"
                 yield at(LAUNCHER, (module, node), what)
+    for event in code.ran("dumps", live=True):
+        attrs = (event.args[0].attrs or {}) if event.args else {}
+        task = (attrs["task"].attrs or {}) if {"cluster", "task"} <= attrs.keys() else {}
+        index = task.get("index")
+        written = isinstance(event.node.args[0], ast.Dict)  # reported above
+        if index is not None and index.sure and event.by_rank is None and not written and index.single() is not ...:
+            what = f"TF_CONFIG gives every host the index {index.single()!r}"
+            yield at(LAUNCHER, (event.module, event.node), what)
+            return
 
 
 def _of_key(node: ast.AST, name: str) -> list[ast.expr]:
@@ -126,6 +135,7 @@ def _scoped(event: Event) -> bool:
 def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     """Report a model that is built or compiled outside of the scope."""
     compiled = code.ran("compile", live=True)
+    yield from _built_on(code, strategy)
     inside = any(_scoped(e) for e in code.events)
     for event in compiled:
         if event.receiver is None or event.receiver.name or not (event.arg("optimizer", 0) or event.arg("loss")):
@@ -147,3 +157,24 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
             if not any(_scoped(e) for e in code.events if e.result is model):
                 yield _at(OUT_OF_SCOPE, event, f"`{ast.unparse(event.node)[:50]}` outside of {strategy.last}'s scope")
             return
+
+
+def _built_on(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
+    """Report a model in the scope that is built on one from outside, whose variables it keeps."""
+    for event in code.events:
+        if not _scoped(event) or event.detached or "model" not in event.result.tags or event.last in _NEW:
+            continue
+        for value in (*event.args, *event.keywords.values()):
+            made = code.maker(value) if "model" in value.tags else None
+            if made is not None and _of_keras(made) and not _scoped(made) and not made.detached:
+                what = f"`{ast.unparse(made.node)[:50]}` outside of {strategy.last}'s scope, and part of a model in it"
+                yield _at(OUT_OF_SCOPE, made, what)
+                return
+
+
+# What makes new variables of a model.
+_NEW = ("clone_model", "load_model", "from_config", "model_from_json")
+
+
+def _of_keras(event: Event) -> bool:
+    return event.name.startswith(("tensorflow.keras.", "keras."))

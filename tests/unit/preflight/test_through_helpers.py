@@ -1,0 +1,175 @@
+"""Mistakes whose values go through lists, mappings, dataclasses and helpers before they do harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.neighbour_scripts import TWO
+from tests.support.training_scripts import DDP, LOOP, P4D, SMP_JOB, TORCHRUN, codes
+
+HOSTS: dict[str, Any] = {"instance_type": "ml.p3.8xlarge", "instance_count": 2, "plan": {"framework": "tensorflow"}}
+ONE = {"instance_type": "ml.p3.8xlarge", "plan": {"framework": "tensorflow"}}
+PASSED: dict[str, Any] = {"distribution": TORCHRUN, "instance_type": P4D, "hyperparameters": {"epochs": 3}}
+STOPPED = (
+    DDP + "def loaders():\n    made = []\n    for rows in ('training', 'validation'):\n"
+    "        sampler = DistributedSampler(data[rows])\n"
+    "        made.append((DataLoader(data[rows], sampler=sampler), sampler))\n    return made\n"
+    "(train, sampler), (valid, _) = loaders()\n"
+    "def evaluate():\n    total, seen = 0.0, 0\n    for x in valid:\n        total += model(x).item()\n"
+    "        seen += 1\n"
+    "    {joined}\n    return total / seen\n"
+    "for epoch in range(9):\n    sampler.set_epoch(epoch)\n    for x in train:\n        model(x).sum().backward()\n"
+    "        optimizer.step()\n    if evaluate() > 3:\n        break\n"
+)
+JOINED = "both = torch.tensor([total, seen]).cuda(); dist.all_reduce(both); total, seen = both.tolist()"
+SETTINGS = """
+from dataclasses import asdict, dataclass
+from transformers import Trainer, TrainingArguments
+@dataclass
+class Settings:
+    eval_strategy: str = "steps"
+    eval_steps: int = 200
+    save_steps: int = {save}
+arguments = TrainingArguments(output_dir="/tmp/x", load_best_model_at_end=True, **asdict(Settings()))
+Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data).train()
+"""
+CUT = (
+    "import torch\nimport smdistributed.modelparallel.torch as smp\nfrom dataclasses import dataclass\n"
+    "from torch.utils.data import DataLoader\nsmp.init()\n@dataclass\nclass Loading:\n    size: int = 8\n"
+    "    drop_last: bool = {last}\nloading = Loading()\n"
+    "loader = DataLoader(data, loading.size, drop_last=loading.drop_last)\n"
+)
+PLACED = """
+import os
+from dataclasses import dataclass, field
+from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+@dataclass
+class Arguments:
+    epochs: int = 3
+    placement: str = field(default={default})
+(args,) = HfArgumentParser(Arguments).parse_args_into_dataclasses()
+def options():
+    made = {{"torch_dtype": "bfloat16"}}
+    if args.placement:
+        made["device_map"] = args.placement
+    return made
+model = AutoModelForCausalLM.from_pretrained("gpt2", **options())
+Trainer(model=model, args=TrainingArguments(output_dir="/tmp/x"), train_dataset=data).train()
+"""
+GROUPED = (
+    "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "torch.distributed.init_process_group('nccl')\n"
+    "def build(model):\n    plain = [p for n, p in model.named_parameters() if p.dim() < 2]\n"
+    "    others = [p for n, p in model.named_parameters() if p.dim() >= 2]\n"
+    "    return torch.optim.AdamW([{{'params': others}}, {{'params': plain, 'weight_decay': 0.0}}], lr=0.1)\n"
+    "net = torch.nn.Linear(8, 8)\n{steps}\n" + LOOP
+)
+STEPPED = (
+    "import torch\nimport smdistributed.modelparallel.torch as smp\nsmp.init()\n"
+    "torch.cuda.set_device(smp.local_rank())\nmodel = smp.DistributedModel(torch.nn.Linear(1, 1))\n"
+    "optimizer = smp.DistributedOptimizer(torch.optim.Adam(model.parameters()))\n"
+    "def backward(loss):\n    {how}\n@smp.step\ndef step(model, x):\n    loss = model(x).mean()\n    backward(loss)\n"
+    "    return loss\nfor x in loader:\n    step(model, x)\n    optimizer.step()\n"
+)
+CLUSTER = """
+import json
+import os
+import tensorflow as tf
+def index():
+    return {index}
+def join():
+    hosts = json.loads(os.environ["SM_HOSTS"])
+    task = {{"type": "worker", "index": index()}}
+    config = {{"cluster": {{"worker": [host + ":8890" for host in hosts]}}, "task": task}}
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    return config["task"]["index"]
+me = join()
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+{train}
+"""
+OF_HOST = 'json.loads(os.environ["SM_HOSTS"]).index(os.environ["SM_CURRENT_HOST"])'
+REPORTED = (
+    "loss = strategy.run(step, args=(next(batches),))\n"
+    "{guard}strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)"
+)
+BACKBONE = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+def encoder():
+    rows = tf.keras.Input((8,))
+    return tf.keras.Model(rows, tf.keras.layers.Dense(8)(rows))
+def classifier(backbone):
+    return tf.keras.Model(backbone.input, tf.keras.layers.Dense(1)(backbone.output))
+{outside}
+with strategy.scope():
+    model = {made}
+    model.compile(optimizer="sgd", loss="mse")
+model.fit(data)
+"""
+
+PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "an early stop, by a share that a list of loaders gave": (
+        "TW401",
+        STOPPED.format(joined="pass"),
+        STOPPED.format(joined=JOINED),
+        TWO,
+    ),
+    "arguments of a dataclass": ("TW157", SETTINGS.format(save=500), SETTINGS.format(save=400), PASSED),
+    "a last batch by a default": ("TW177", CUT.format(last="False"), CUT.format(last="True"), SMP_JOB),
+    "a device map by a default": ("TW158", PLACED.format(default="'auto'"), PLACED.format(default="''"), PASSED),
+    "groups of parameters": (
+        "TW147",
+        GROUPED.format(steps="optimizer = build(net)\nmodel = FSDP(net)"),
+        GROUPED.format(steps="model = FSDP(net)\noptimizer = build(model)"),
+        TWO,
+    ),
+    "a backward of a helper": (
+        "TW108",
+        STEPPED.format(how="loss.backward()"),
+        STEPPED.format(how="model.backward(loss)"),
+        SMP_JOB,
+    ),
+    "the same index on every host": (
+        "TW187",
+        CLUSTER.format(index='int(os.environ.get("RANK", "0"))', train="model.fit(data)"),
+        CLUSTER.format(index=OF_HOST, train="model.fit(data)"),
+        HOSTS,
+    ),
+    "a reduction of the chief alone": (
+        "TW128",
+        CLUSTER.format(index=OF_HOST, train=REPORTED.format(guard="if me == 0:\n    ")),
+        CLUSTER.format(index=OF_HOST, train=REPORTED.format(guard="")),
+        HOSTS,
+    ),
+    "a backbone from outside of the scope": (
+        "TW189",
+        BACKBONE.format(outside="base = encoder()", made="classifier(base)"),
+        BACKBONE.format(outside="", made="classifier(encoder())"),
+        ONE,
+    ),
+    "a copy of a model from outside of the scope": (
+        "TW189",
+        BACKBONE.format(outside="base = encoder()", made="classifier(base)"),
+        BACKBONE.format(outside="base = encoder()", made="tf.keras.models.clone_model(base)"),
+        ONE,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_the_mistake_is_reported_and_its_neighbour_is_not(name):
+    code, wrong, right, job = PAIRS[name]
+    assert code in codes(wrong, job)
+    assert code not in codes(right, job)
+
+
+@pytest.mark.parametrize("given", [{}, {"MODE": "0"}])
+def test_a_variable_that_the_script_sets_decides_nothing(given):
+    script = "os.environ['MODE'] = chosen()\nif os.environ['MODE'] == '1':\n"
+    alone = "    if dist.get_rank() == 0:\n        dist.barrier()\n"
+    assert "TW128" in codes(DDP + script + alone + LOOP, {**TWO, "environment": given})
