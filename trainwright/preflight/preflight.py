@@ -39,6 +39,7 @@ from trainwright.preflight import (
     hotloop,
     huggingface,
     joining,
+    keras_callbacks,
     keras_losses,
     learning_rate,
     lightning,
@@ -85,7 +86,7 @@ FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(horovod, tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
-    *(backward_passes, metrics, printed, decay, losses, keras_losses, downloads, uncalled),
+    *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
     *(smddp, smp_limits, lightning_ranks, sharded, removed_columns),
 )
