@@ -43,9 +43,10 @@ def _beside(wrong: Planted, good: Planted) -> str:
     for each in (wrong, good):
         files = {"train.py": line, "requirements.txt": each.requirements}
         jobs.append({"files": {name: text for name, text in files.items() if text}, **each.job})
-    keys = [key for key in jobs[1] | jobs[0] if jobs[0].get(key) != jobs[1].get(key)]
+    of_wrong, of_right = jobs
+    keys = [key for key in of_right | of_wrong if of_wrong.get(key) != of_right.get(key)]
     image = ["plan"] if wrong.requirements else []  # what it is held against
-    return in_yaml(Pair(first.code, *jobs, tuple(dict.fromkeys(["files", *image, *keys]))))
+    return in_yaml(Pair(first.code, of_wrong, of_right, tuple(dict.fromkeys(["files", *image, *keys]))))
 
 
 def _order(text: str) -> tuple[bool, int, str]:
