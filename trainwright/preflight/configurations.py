@@ -72,9 +72,11 @@ def made(state: AbstractState, event: Event, code: Code) -> dict[str, Value]:
     defaults = fields(code)
     given = dict(zip(defaults, event.args, strict=False))
     given |= {name: value for name, value in event.keywords.items() if name != "**"}
-    for name in [name for name in defaults if name not in given]:
+    # Of an argument whose default cannot be read, the field of its name may have it.
+    unread = {name for name, value in given.items() if value.tags == {"flag"} and value.constants is None}
+    for name in [name for name in defaults if name not in given or name in unread]:
         default = _default(state, event, defaults[name])
-        if event.opened and default.sure:  # it may be among what is given by unknown names
+        if (event.opened or name in unread) and default.sure:  # it may be among what is given by unknown names
             default = default.with_tags("flag")
             default.sure = False
         given[name] = default

@@ -384,6 +384,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "torch.jit.script": _first,
     "tensorflow.function": _first,
     "vars": _first,
+    "collections.defaultdict": mappings.filled,
     "dataclasses.asdict": lambda state, event: mappings.of_object(event),
     "copy.deepcopy": lambda state, event: event.args[0].with_tags("copy") if event.args else Value(),
     "range": _range,

@@ -29,6 +29,14 @@ def of_object(event: Event) -> Value:
     return Value(made=frozenset({"dict"}), attrs=dict(attrs) if attrs is not None else None)
 
 
+def filled(state: AbstractState, event: Event) -> Value:
+    """``defaultdict(Meter)``: a mapping whose values are objects of the script's own class."""
+    made = Value(made=frozenset({event.name}))
+    if event.args and event.args[0].code is not None:
+        made.attrs = {"element": state.call(event.node, event.args[0], None, [], {})}
+    return made
+
+
 def method(state: AbstractState, event: Event, base: Value, name: str) -> Value | None:
     """Return the result of a method of a mapping whose values are known; None for any other method."""
     if base.attrs is None:

@@ -127,6 +127,9 @@ def _kept_graph(code: ScriptFacts, module: Module, loop: ast.For | ast.While) ->
     """Report a hidden state that goes from batch to batch with its graph: ``out, hidden = model(x, hidden)``."""
     nodes = [n for statement in loop.body for n in ast.walk(statement)]
     backward = next((c for c in code.backwards if c.node in nodes), None)
+    forwards = [n for m in code.modules for n in m.nodes if isinstance(n, ast.FunctionDef) and n.name == "forward"]
+    if any("detach" in ast.unparse(each) for each in forwards):
+        return
     if backward is None or any(keyword.arg != "retain_graph" for keyword in backward.node.keywords):
         return  # retain_graph=True keeps the graphs of all batches before, which is no better
     for node in nodes:

@@ -110,6 +110,11 @@ def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         task = (attrs["task"].attrs or {}) if {"cluster", "task"} <= attrs.keys() else {}
         index = task.get("index")
         written = isinstance(event.node.args[0], ast.Dict)  # reported above
+        same = enclosing_function(event.module, event.node) is enclosing_function(strategy.module, strategy.node)
+        if task and event.order > strategy.order and not (same and event.module is strategy.module):
+            what = f"TF_CONFIG is set after the strategy was made in line {strategy.line} of {strategy.module.name}"
+            yield at(LAUNCHER, (event.module, event.node), what)
+            return
         if index is not None and index.sure and event.by_rank is None and not written and index.single() is not ...:
             what = f"TF_CONFIG gives every host the index {index.single()!r}"
             yield at(LAUNCHER, (event.module, event.node), what)

@@ -111,8 +111,73 @@ with strategy.scope():
     model.compile(optimizer="sgd", loss="mse")
 model.fit(data)
 """
+METERS = (
+    DDP + "from collections import defaultdict\nclass Meter:\n    def __init__(self):\n        self.total = 0.0\n"
+    "    def joined(self):\n        total = torch.tensor([self.total]).cuda()\n        dist.all_reduce(total)\n"
+    "        return total.item()\nmeters = defaultdict(Meter)\n"
+    "def summary():\n    return {{name: meter.joined() for name, meter in meters.items()}}\n" + LOOP + "{told}\n"
+)
+FIELDS = (
+    "import argparse, os\nfrom dataclasses import dataclass, fields\nimport torch\n@dataclass\nclass Settings:\n"
+    "    out_dir: str = {folder}\n    data_dir: str = os.environ.get('SM_CHANNEL_DATA', 'data')\n"
+    "parser = argparse.ArgumentParser()\nfor each in fields(Settings):\n"
+    "    parser.add_argument(f'--{{each.name}}', type=each.type, default=each.default)\n"
+    "settings = Settings(**vars(parser.parse_args()))\n"
+    + LOOP
+    + "torch.save(model.state_dict(), os.path.join(settings.out_dir, 'ckpt.pt'))\n"
+)
+STATEFUL = (
+    "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.rnn = torch.nn.LSTM(8, 8)\n    def forward(self, x, hidden):\n"
+    "        x, hidden = self.rnn(x, hidden)\n        return x, {hidden}\nmodel = Net()\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nhidden = None\nfor x in loader:\n"
+    "    optimizer.zero_grad()\n    out, hidden = model(x, hidden)\n    out.sum().backward()\n    optimizer.step()\n"
+)
+EARLY = """
+import json
+import os
+import tensorflow as tf
+{first}
+def join(hosts):
+    task = {{"type": "worker", "index": hosts.index(os.environ["SM_CURRENT_HOST"])}}
+    cluster = {{"cluster": {{"worker": [host + ":2222" for host in hosts]}}, "task": task}}
+    os.environ["TF_CONFIG"] = json.dumps(cluster)
+def main():
+    join(json.loads(os.environ["SM_HOSTS"]))
+    {then}
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss="mse")
+    model.fit(data)
+main()
+"""
+WORKERS = "strategy = tf.distribute.MultiWorkerMirroredStrategy()"
 
 PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "meters of a defaultdict": (
+        "TW128",
+        METERS.format(told="if dist.get_rank() == 0:\n    print(summary())"),
+        METERS.format(told="told = summary()\nif dist.get_rank() == 0:\n    print(told)"),
+        TWO,
+    ),
+    "arguments of a dataclass's fields": (
+        "TW145",
+        FIELDS.format(folder="'out'"),
+        FIELDS.format(folder="'/opt/ml/model'"),
+        {"instance_type": "ml.g5.xlarge", "hyperparameters": {"data_dir": "/opt/ml/input/data/data"}},
+    ),
+    "a hidden state that the model detaches": (
+        "TW447",
+        STATEFUL.format(hidden="hidden"),
+        STATEFUL.format(hidden="tuple(h.detach() for h in hidden)"),
+        {"instance_type": "ml.g5.xlarge"},
+    ),
+    "a strategy of another module's import": (
+        "TW187",
+        EARLY.format(first=WORKERS, then="pass"),
+        EARLY.format(first="", then=WORKERS),
+        HOSTS,
+    ),
     "an early stop, by a share that a list of loaders gave": (
         "TW401",
         STOPPED.format(joined="pass"),
