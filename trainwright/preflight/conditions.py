@@ -69,6 +69,8 @@ def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
         return value.with_tags("own")
     if any(guard.kind == "clock" for guard in guards) and value.code is None:
         return value.with_tags("clock")
+    if guards and guards[-1].kind == "others" and value.single() is None:
+        return value.with_tags("only-one")  # `if rank != 0: return None`
     if guards and guards[-1].kind in ("one", "host", "others") and _is_path(value):
         return value.with_tags("random")  # another one in other processes: `return folder if chief() else temporary`
     tag = {"one": "zero:rank", "host": "zero:local"}.get(guards[-1].kind) if guards else None

@@ -151,6 +151,20 @@ def main():
     model.fit(data)
 main()
 """
+CHECKED = """
+import horovod.tensorflow.keras as hvd
+import tensorflow as tf
+hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+def validation():
+    {only}
+    return tf.data.Dataset.from_tensor_slices(rows).batch(8)
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1 * hvd.size())), loss="mse")
+callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+model.fit(data, callbacks=callbacks, validation_data=validation())
+"""
 WORKERS = "strategy = tf.distribute.MultiWorkerMirroredStrategy()"
 
 PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
@@ -171,6 +185,12 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         STATEFUL.format(hidden="hidden"),
         STATEFUL.format(hidden="tuple(h.detach() for h in hidden)"),
         {"instance_type": "ml.g5.xlarge"},
+    ),
+    "validation data of the first process": (
+        "TW128",
+        CHECKED.format(only="if hvd.rank() != 0:\n        return None"),
+        CHECKED.format(only="if not rows:\n        return None"),
+        {**ONE, "distribution": {"mpi": {"enabled": True, "processes_per_host": 4}}},
     ),
     "a strategy of another module's import": (
         "TW187",
