@@ -1,6 +1,7 @@
 """Preflight on the corpus of planted mistakes: recall, false findings and CPU time, in all and per rule.
 
 .venv/bin/python bench/preflight.py [NAME …]     # NAME: a file of tests/corpus, without its ending
+.venv/bin/python bench/preflight.py --rules [NAME …]   # CPU time per family of rules
 .venv/bin/python bench/preflight.py --long       # a script of 3,000 lines, beside mypy
 """
 
@@ -15,9 +16,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.corpus import load, report
-from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Module, Script, parse_module
+from tests.support.corpus import ENTRY, load, report
+from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import FAMILIES, examine
+from trainwright.preflight.reader import Module, Reader, Script, parse_module
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.sagemaker.job import Job
 
 LINES = 3_000
 
@@ -59,9 +63,37 @@ def beside_mypy(lines: int) -> None:
     print(f"| {text.count(chr(10)):,} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |")
 
 
+def by_rules(stems: list[str]) -> None:
+    """Print the CPU seconds per 1,000 lines of each family of rules, on all scripts of the corpus.
+
+    The rules of a family share what they look up. What all families share comes first: the script as it runs.
+    """
+    spent: dict[str, float] = {}
+    lines = 0
+    for good, wrong in load(stems):
+        for each in (good, *wrong):
+            lines += each.text.count("\n")
+            script = Reader({ENTRY: each.text}).script(ENTRY, ENTRY.parent)
+            started = time.process_time()
+            facts = ScriptFacts(script, parse_record(Job, each.job, each.base))
+            _ = facts.events
+            spent["(shared)"] = spent.get("(shared)", 0.0) + time.process_time() - started
+            for family in FAMILIES:
+                started = time.process_time()
+                list(family.check(facts))
+                name = ", ".join(sorted({rule.code for rule in family.RULES}))
+                spent[name] = spent.get(name, 0.0) + time.process_time() - started
+    print("| s per 1,000 lines | part | rules |\n| --- | --- | --- |")
+    for name, seconds in sorted(spent.items(), key=lambda row: -row[1]):
+        print(f"| {1000 * seconds / max(lines, 1):.4f} | {seconds / sum(spent.values()):.1%} | {name} |")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--long"]:
         beside_mypy(LINES)
+        sys.exit(0)
+    if sys.argv[1:2] == ["--rules"]:
+        by_rules(sys.argv[2:])
         sys.exit(0)
     hits, planted, false = report(sys.argv[1:])
     sys.exit(int(hits < planted or false > 0))
