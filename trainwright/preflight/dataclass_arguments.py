@@ -110,5 +110,5 @@ def _never_trains(code: ScriptFacts) -> Iterator[Finding]:
     if trains and all(event.off for event in trains):
         event, guard = trains[0], trains[0].off
         assert guard is not None
-        what = f"training runs only where {condition(guard)}, which no hyperparameter of the job sets"
+        what = f"training runs only where {condition(guard)}, which nothing in the job sets"
         yield at(MISSING, (event.module, event.node), what, severity="warning")

@@ -95,8 +95,9 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
         yield at(NO_GROUP, (every[0].module, every[0].node), f"{every[0].last}: {what}", severity="error")
         return
     if (never := _never_joined(code)) is not None:
-        what = f"the job has {code.launch.processes or code.launch.hosts} processes, and without a hyperparameter that"
-        yield at(NO_GROUP, (never.module, never.node), f"{what} changes it, none of them comes here")
+        many = code.launch.processes or code.launch.hosts
+        what = f"the job has {many} processes, and nothing in it changes the default that keeps them from coming here"
+        yield at(NO_GROUP, (never.module, never.node), what)
         return
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.

@@ -58,7 +58,7 @@ class Guard:
     """A condition under which code runs, and its side: True in the ``if`` branch.
 
     ``chosen``: an argument or something unknown decides as well, as in ``args.wandb and rank == 0``. ``default``: what
-    the condition is where no hyperparameter changes a default.
+    the condition is where neither a hyperparameter nor a variable changes a default.
     """
 
     kind: Reach
@@ -69,7 +69,7 @@ class Guard:
 
     @property
     def off(self) -> bool:
-        """Whether the code runs only if a hyperparameter changes a default."""
+        """Whether the code runs only if a hyperparameter or variable changes a default."""
         return self.default is not None and self.default is not self.side
 
 
@@ -182,7 +182,7 @@ class Event:
 
     @property
     def off(self) -> Guard | None:
-        """A condition because of which it runs only if a hyperparameter changes a default."""
+        """A condition because of which it runs only if a hyperparameter or variable changes a default."""
         return next((guard for guard in self.guards if guard.off), None)
 
     @property

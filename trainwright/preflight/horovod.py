@@ -174,7 +174,7 @@ def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Itera
     elif code.launch.hyperparameters and all(e.off for e in code.ran(*wraps)):
         made = code.ran(*wraps)[0]
         assert made.off is not None
-        what = f"hvd.{made.last} only where {condition(made.off)}, which no hyperparameter of the job sets"
+        what = f"hvd.{made.last} only where {condition(made.off)}, which nothing in the job sets"
         yield _at(NOT_REDUCED, made, what)
     else:
         yield from _unused_optimizer(code)

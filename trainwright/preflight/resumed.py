@@ -65,7 +65,7 @@ def _unread(code: ScriptFacts) -> Iterator[Finding]:
     for save in kept:
         parts = save.args[0].attrs or {}
         if unset is not None:
-            what = f"is read only where {condition(unset)}, which no hyperparameter of the job sets"
+            what = f"is read only where {condition(unset)}, which nothing in the job sets"
             yield _at(save, f"{what}: each start begins anew")
             return
         if not loads:
