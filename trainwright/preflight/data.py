@@ -175,11 +175,9 @@ _HELD_OUT = re.compile("test|val|dev(?!ice)", re.I)
 
 def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
     for event in loaders:
-        unpacked = event.keywords.get("**", Value()).attrs or {}
-        given = {**unpacked, **event.keywords}
-        last = given.get("drop_last")
+        last = event.arg("drop_last")
         off = last is None or (last.single() is False and last.sure)
-        if event.opened or not off or "batch_sampler" in given:
+        if event.opened or not off or event.arg("batch_sampler") is not None:
             continue
         if _training(event) and not event.detached:
             yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")

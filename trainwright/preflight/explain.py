@@ -74,7 +74,7 @@ def rule_section(rule: RuleDocument) -> str:
     example = f"\n```diff\n{rule.example}\n```\n" if rule.example else ""
     return (
         f"## {rule.code}\n\n{_prose(rule.title)} ({rule.severity}).\n{example}\n"
-        f"Fix: {rule.remedy}\n\nWhy: {rule.source}\n"
+        f"- Fix: {rule.remedy}\n- Why: {rule.source}\n"
     )
 
 

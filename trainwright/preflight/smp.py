@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, enclosing_function
+from trainwright.preflight.syntax import ancestors, at
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 V1, V2 = "smdistributed.modelparallel", "torch.sagemaker"
@@ -186,19 +186,12 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
 
 def _plain_backward(code: ScriptFacts) -> Iterator[Finding]:
     """Report `loss.backward()` in a step function, or in what it calls."""
-    for call in code.backwards:
-        function = enclosing_function(call.module, call.node)
-        if function is None or not any(_is_step(decorator) for decorator in function.decorator_list):
-            continue
-        if "loss" in call.receiver.lower() and not call.node.args:
-            yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
-    for event in code.ran("backward", live=True):
-        own = event.stack and any(name.endswith(".step") for name in event.stack[-1].decorators)  # reported above
-        of_output = event.receiver is not None and "out" in event.receiver.tags
-        if _in_step(event) and not own and of_output and not event.node.args:
-            what = f"`{ast.unparse(event.node)[:40]}` in {event.stack[-1].name}, which a step function calls"
+    for event in code.ran("backward"):
+        base = event.receiver
+        loss = base is not None and ("out" in base.tags or "loss" in ast.unparse(event.node.func).lower())
+        if _in_step(event) and loss and not event.node.args and event.stack:
+            what = f"`{ast.unparse(event.node)[:40]}` in {event.stack[-1].name}, within an @smp.step function"
             yield at(PLAIN_BACKWARD, (event.module, event.node), what)
-            break
 
 
 def _in_step(event: Event) -> bool:
@@ -274,8 +267,3 @@ def _partly(event: Event, place: int) -> object:
     """Return the argument ``partial``, which is True by default; Ellipsis if it is not known."""
     given = event.arg("partial", place)
     return given.single() if given is not None else True
-
-
-def _is_step(decorator: ast.expr) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(target, ast.Attribute) and target.attr == "step"
