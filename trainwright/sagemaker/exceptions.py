@@ -6,7 +6,7 @@ For logs without a known cause: what the log says itself, and nothing beyond.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
@@ -16,7 +16,17 @@ from msgspec.structs import replace
 
 from trainwright.core.records import Field, Record
 from trainwright.sagemaker.log_lines import clean, indented, rank_of, time_of
-from trainwright.sagemaker.tracebacks import MOST_MESSAGE, TRIGGERS, Earlier, Frame, Read, TracebackReader, named_error
+from trainwright.sagemaker.tracebacks import (
+    INDENTED,
+    MOST_MESSAGE,
+    STOPS,
+    TRIGGERS,
+    Earlier,
+    Frame,
+    Read,
+    TracebackReader,
+    named_error,
+)
 
 _MOST_LINES = 400_000  # read of one log; a log whose every step prints a traceback repeats itself
 # Exceptions with which launchers and SDKs report that another process failed.
@@ -68,33 +78,37 @@ class Collector:
             before: how many lines came before it.
             block: the lines.
         """
-        places = sorted({at for trigger in TRIGGERS for at in _places(block, trigger)})
-        if not places and not self._reader.busy:
+        stops = sorted(at for stop in STOPS for at in _places(block, stop))
+        if not stops and not self._reader.busy:
             return
         at, number = 0, before
-        for place in [*([0] if self._reader.busy else []), *places]:
-            if place < at:
-                continue
-            start = max(at, _back(block, place))
-            number += block.count(b"\n", at, start)
-            at = start
-            while at < len(block) and self._left > 0:
-                end = block.find(b"\n", at)
-                end = len(block) if end < 0 else end
-                number += 1
-                self._line(number, block[at:end])
-                at = end + 1
-                if not self._reader.busy and at > place:
-                    break
+        while at < len(block) and self._left > 0:
+            if self._reader.settled:
+                following = bisect_left(stops, at)
+                start = max(at, _back(block, stops[following])) if following < len(stops) else len(block)
+                skipped = block.count(b"\n", at, start)
+                self._reader.skip(skipped)
+                at, number = start, number + skipped
+                if start == len(block):
+                    return
+            end = block.find(b"\n", at) + 1 or len(block)
+            number += 1
+            rank = self._line(number, block[at:end])
+            if (found := INDENTED.match(block, at)) and self._reader.feed_indented(found["lines"], rank):
+                number += found["lines"].count(b"\n")
+                end = found.end()
+            at = end
 
-    def _line(self, number: int, raw: bytes) -> None:
+    def _line(self, number: int, raw: bytes) -> int | None:
         self._left -= 1
         text = clean(raw.decode("utf-8", "replace"))
         found = len(self._reader.found)
         busy = self._reader.busy
-        self._reader.feed(number, indented(text), rank_of(text))
+        rank = rank_of(text)
+        self._reader.feed(number, indented(text), rank)
         if not busy or len(self._reader.found) > found or any(trigger in raw for trigger in TRIGGERS):
             self.times[number] = time_of(text)
+        return rank
 
     def alone(self, line: int, message: str, text: str) -> None:
         """Take a line that is an exception's report, as it may be without its traceback.

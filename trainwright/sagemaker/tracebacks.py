@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -29,6 +30,17 @@ TRIGGERS = (
     b"ErrorMessage ",
 )
 _HEADER = re.compile(r"(?P<kind>Exception Group |Original |Remote )?Traceback \(most recent call last\)(?P<rest>.*)")
+_LINKS: dict[str, Literal["cause", "context"]] = {
+    "The above exception was the direct cause of the following exception:": "cause",
+    "During handling of the above exception, another exception occurred:": "context",
+}
+# What a line has that begins a traceback, or adds to one whose message is known.
+STOPS = (*TRIGGERS, *(each.encode() for each in _LINKS), b"-- Process ")
+# The lines behind a header that have its prefix and are indented, and the frames in them.
+INDENTED = re.compile(
+    rb"(?P<prefix>[^\n]{0,80}?)Traceback \(most recent call last\):\n(?P<lines>(?:(?P=prefix)  [^\n]*\n)+)"
+)
+_FRAME_OF_LINES = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?[ \t]*$', re.M)
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
 _FRAME_IN_LINE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function><?\w+>?)')
 _RICH_FRAME = re.compile(r"^(?P<path>[^\s:][^:]*\.py):(?P<line>\d+) in (?P<function>\S+)")
@@ -45,10 +57,6 @@ _ERROR_NAME = re.compile(
 _ONE_LINE_ERROR = re.compile(
     r"(?:^|[\s:\"])(?P<type>(?:\w+\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Iteration|Timeout)): (?P<message>.*)"
 )
-_LINKS: dict[str, Literal["cause", "context"]] = {
-    "The above exception was the direct cause of the following exception:": "cause",
-    "During handling of the above exception, another exception occurred:": "context",
-}
 _THROWN = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']+)'")
 _FATAL = re.compile(r"(?P<type>Fatal Python error): (?P<message>.+)$")
 _KERNEL = re.compile(r"(?P<path>[\w./\\:-]+):(?P<line>\d+):.*\bblock: \[.*\] Assertion `(?P<message>[^`]+)` failed")
@@ -174,6 +182,38 @@ class TracebackReader:
                 self.feed(number, part, rank)
         elif not self._starts(number, text, rank) and rank in self._open:
             self._goes_on(text, rank)
+
+    def feed_indented(self, lines: bytes, rank: int | None) -> bool:
+        """Take the indented lines behind a header that was the last line: many logs repeat the same ones.
+
+        Returns:
+            whether they were taken; they are to be fed one by one if not.
+        """
+        here = self._open[rank][-1] if rank in self._open else None
+        count = lines.count(b"\n")
+        if here is None or here.state != "frames" or here.group or here.inner or here.lines or count > _OPEN_LINES:
+            return False
+        if any(each in lines for each in (*TRIGGERS, b"\x1b", b"\r", b"\\n")):
+            return False
+        here.lines, here.indent = count, 2
+        here.read.frames += _frames_of(lines)
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that is open has its message, so that only a line with one of :data:`STOPS` adds to it."""
+        return all(
+            each.state == "message" and not each.group and not each.inner and each.read.message[-1:] not in ("", ":")
+            for waiting in self._open.values()
+            for each in waiting
+        )
+
+    def skip(self, count: int) -> None:
+        """Leave out lines, when :attr:`settled`, that have none of :data:`STOPS`."""
+        for rank, waiting in list(self._open.items()):
+            waiting[-1].lines += count
+            if waiting[-1].lines >= _MESSAGE_LINES:
+                self._end(rank)
 
     def close(self) -> None:
         """End what is open, at the end of the log."""
@@ -353,6 +393,11 @@ class TracebackReader:
         waiting = self._open.pop(rank, [])
         self._fold(waiting)
         self.found += [read for each in waiting if (read := each.done()).type]
+
+
+@lru_cache(maxsize=256)
+def _frames_of(lines: bytes) -> tuple[Frame, ...]:
+    return tuple(_frame_of(found) for found in _FRAME_OF_LINES.finditer(lines.decode("utf-8", "replace")))
 
 
 def _frame_of(found: re.Match[str]) -> Frame:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.core.data_files import read_yaml
+from trainwright.sagemaker import exceptions
 from trainwright.sagemaker.diagnosis import diagnose, diagnose_logs
 from trainwright.sagemaker.diagnosis_output import diagnosis_text
 from trainwright.sagemaker.log_lines import Log
@@ -36,6 +37,12 @@ def test_what_a_public_traceback_says(known):
     assert as_list(found.frame) == known.get("frame")
     assert as_list(found.raised_in) == known.get("raised_in") or "frame" not in known
     assert [[each.type, each.how] for each in found.earlier] == known.get("earlier", [])
+
+
+@pytest.mark.parametrize("known", PUBLIC, ids=lambda known: known["source"])
+def test_colours_change_nothing(known):
+    """Lines with colours are read one by one, the frames of others at once."""
+    assert of("\n".join(f"{line}\x1b[0m" for line in known["text"].splitlines())) == of(known["text"])
 
 
 PLAIN = """\
@@ -167,6 +174,21 @@ OSError: busy
     found = of(f"{handled}step 1\n{PLAIN}")
     assert (found.type, found.line, found.unhandled) == ("RuntimeError", 7, True)
     assert not of(handled).unhandled
+
+
+def test_the_last_exception_is_read_after_many_handled_ones(monkeypatch):
+    monkeypatch.setattr(exceptions, "_MOST_LINES", 4_000)
+    handled = 'Traceback (most recent call last):\n  File "/opt/ml/code/data.py", line 3, in fetch\nOSError: busy\n'
+    found = of(f"{handled}step\n" * 1_500 + PLAIN)
+    assert (found.type, found.line, found.unhandled) == ("RuntimeError", 6_001, True)
+
+
+@pytest.mark.parametrize(("lines", "chained"), [(0, True), (50, True), (500, False)])
+def test_what_other_processes_print_within_a_chain(lines, chained):
+    first, link, second = raised(CHAINED.replace("{how}", "")).partition("\nDuring")
+    found = of("".join([first, "\nstep" * lines, "\n", link, second]))
+    assert [each.type for each in found.earlier] == ["FileNotFoundError"] * chained
+    assert found.type == "RuntimeError" if chained else "FileNotFoundError"
 
 
 def test_what_only_reports_a_failure_is_not_named():
