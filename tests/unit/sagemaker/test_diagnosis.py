@@ -373,3 +373,16 @@ def test_own_causes():
     )
     (found,) = diagnose(["boom today"], causes=[own]).causes
     assert (found.id, found.cause) == ("mine", "it was today")
+
+
+def test_a_bucket_of_another_region_is_not_called_empty():
+    """The message of the service ends with what S3 said; from the README of kedro-aws-sagemaker."""
+    message = """\
+No S3 objects found under S3 URL "s3://kedro-data" given in input data source.
+Please ensure that the bucket exists in the selected region (us-east-1),
+that objects exist under that S3 prefix,
+and that the role "arn:aws:iam::783560535431:role/SageMaker-ExecRole" has "s3:ListBucket" permissions on \
+bucket "kedro-data".
+Error message from S3: The bucket is in this region: ap-southeast-1.
+Please use this region to retry the request"""
+    assert [each.id for each in diagnose(message.splitlines()).causes] == ["bucket-region"]
