@@ -179,3 +179,14 @@ def _rank_test(zero: str, op: ast.cmpop, other: object, right: Value) -> Value:
     if other == 0 and isinstance(op, ast.GtE):
         return unknown("several")  # `rank >= 0`: a launcher has set it
     return unknown("by-rank")
+
+
+def fails(node: ast.stmt) -> bool:
+    """Return whether a statement ends the process with an error: ``raise``, ``sys.exit(1)``."""
+    if isinstance(node, ast.Raise):
+        return True
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not call.args:
+        return False
+    status = call.args[0].value if isinstance(call.args[0], ast.Constant) else 1
+    return ast.unparse(call.func).rpartition(".")[2] in ("exit", "_exit", "quit") and status not in (0, None)

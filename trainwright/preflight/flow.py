@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
-from trainwright.preflight.conditions import as_test, compare, returned, sides
+from trainwright.preflight.conditions import as_test, compare, fails, returned, sides
 from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
@@ -243,8 +243,8 @@ class Interpreter(Functions):
         after, scope.names = scope.names, before
         else_ended = self._branch(node.orelse, scope, no)
         if ended and not else_ended:
-            # An error of the first process ends the job, not that process alone.
-            if no.kind not in OF_RANK or not isinstance(node.body[-1], ast.Raise):
+            # A process that fails ends the job, not itself alone.
+            if no.kind not in (*OF_RANK, "own", "clock") or not fails(node.body[-1]):
                 self.guards = (*self.guards, no)
         elif else_ended and not ended:
             scope.names = after

@@ -135,7 +135,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     # One process that loads its model leaves the others with theirs.
     loads = code.mentions("load_model") and not any(e.by_rank for e in code.ran("load_model"))
     unused = any(code.called(*starts)) and not code.ran(*starts) and not code.mentions(*more)  # in a dead function
-    if (unused or not code.mentions(*starts, *more)) and not (read or (loads and code.says("resume"))):
+    # A function of a file that was not read: ``broadcast_tensors([p.data for p in model.parameters()], 0)``.
+    own = any("broadcast" in e.last and "param" in ast.unparse(e.node) and not e.role for e in code.events)
+    if (unused or not code.mentions(*starts, *more)) and not (read or own or (loads and code.says("resume"))):
         yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
     yield from _unbuilt(code)
     yield from _restored_late(code)

@@ -354,7 +354,8 @@ def _misspelled(event: Event) -> Iterator[Finding]:
     """Report a keyword of TrainingArguments that no version has, if it is nearly one."""
     if event.last not in training_names.CLASSES or not event.name.startswith("transformers"):
         return
-    for name in event.keywords if not event.opened else ():
+    parsed = "parse" in ast.unparse(event.node.func)  # arguments that a class of the script may add
+    for name in event.keywords if not (event.opened or parsed) else ():
         similar = nearest(name, training_names.FIELDS, 1) if name not in training_names.FIELDS else []
         if similar and "flag" not in event.keywords[name].tags:
             yield _at(ARGUMENTS, event, f"{event.last} has no argument {name}; did you mean {similar[0]}?")

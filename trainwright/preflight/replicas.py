@@ -124,6 +124,8 @@ def _replaced(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         for wrap in wraps:
             if any(sides.get(guard.node, guard.side) is not guard.side for guard in wrap.guards):
                 continue
+            if wrap.result.instance:
+                continue  # the script's own class of this name, which may do it when it is made
             model = _taken(wrap)
             if model is None or order <= wrap.order or any(other.order > order for other in wraps):
                 continue

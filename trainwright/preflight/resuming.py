@@ -133,7 +133,10 @@ def _subscript(module: Module, node: ast.Constant) -> bool:
 
 def _loads(code: ScriptFacts, fit: Event) -> bool:
     """Return whether something may load weights before a fit."""
-    return any(e.order < fit.order and not e.name.startswith("script.") for e in code.ran(*_READS))
+    # of transformers, from a folder or file whose name the script finds
+    found = (e for e in code.ran("from_pretrained") if e.args and e.args[0].single() is ... and e.guards)
+    read = (e for e in code.ran(*_READS) if not e.name.startswith("script."))
+    return any(e.order < fit.order for e in (*read, *found))
 
 
 def _fits(code: ScriptFacts) -> Iterator[Finding]:
