@@ -241,7 +241,7 @@ def _other_model(code: ScriptFacts) -> Iterator[Finding]:
         raw = wrap.args[0] if wrap.args else None
         for event in code.events:
             own = "optimizer" in event.result.tags and event.result.of is raw and raw is not None and event.result.made
-            if own and wrap.name.startswith("smdistributed") and event.name.startswith("torch."):
+            if own and wrap.name.startswith("smdistributed") and event.name.startswith("torch.optim."):
                 yield _at(STALE, event, f"has the parameters from before smp.DistributedModel in line {wrap.line}")
                 return
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.neighbour_scripts import TENSORFLOW
 from tests.support.public_ways import HOROVOD, ONE
-from tests.support.training_scripts import DDP, P4D, TORCHRUN, codes
+from tests.support.training_scripts import DDP, P4D, SMP_JOB, TORCHRUN, codes
 
 PARSED = """
 import transformers
@@ -58,6 +58,19 @@ if paths:
     first = int(paths[-1].rpartition("_")[2][:-3])
 model.fit(data, epochs=4, initial_epoch=first)
 """
+PARTED = """
+import intel_extension_for_pytorch as ipex
+import smdistributed.modelparallel.torch as smp
+import torch
+smp.init()
+torch.cuda.set_device(smp.local_rank())
+def wrap(model):
+    {before}
+    if parted:
+        return smp.DistributedModel(model)
+    return torch.nn.DataParallel(model)
+model = wrap(torch.nn.Linear(8, 8))
+"""
 SENT = HOROVOD.format("if resume: ")
 
 
@@ -81,6 +94,13 @@ SENT = HOROVOD.format("if resume: ")
             KERAS.format(read="print(paths)"),
             KERAS.format(read="model = TFAutoModel.from_pretrained(paths[-1])"),
             ONE,
+        ),
+        # Trainer of transformers 4.28: what ipex.optimize returns is a model, too.
+        (
+            "TW147",
+            PARTED.format(before="optimizer = torch.optim.SGD(model.parameters(), 0.1)"),
+            PARTED.format(before="model = ipex.optimize(model) if on_processor else model"),
+            SMP_JOB,
         ),
         # ChenRocks/UNITER: a function of its own sends the weights.
         (
