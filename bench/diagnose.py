@@ -47,7 +47,7 @@ def tracebacks(steps: int) -> list[str]:
             '  File "/opt/ml/code/train.py", line 40, in <module>',
             "    main()",
             '  File "/opt/ml/code/train.py", line 31, in main',
-            f"    batch = read({step})",
+            "    batch = read(at)",
             '  File "/opt/ml/code/data.py", line 7, in read',
             "    return rows[at]",
             f"IndexError: no row {step}",

@@ -23,10 +23,10 @@ from trainwright.core.records import Field, Record
 from trainwright.sagemaker.causes import KnownCause, filled, load_book
 from trainwright.sagemaker.exceptions import Collector, Raised, first_raised
 from trainwright.sagemaker.first_failure import may_report, reported_first
+from trainwright.sagemaker.frames import named_error
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
 from trainwright.sagemaker.stalls import ranks_part
-from trainwright.sagemaker.tracebacks import named_error
 
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS = 3, 20

@@ -15,18 +15,9 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from trainwright.core.records import Field, Record
+from trainwright.sagemaker.frames import MOST_MESSAGE, Earlier, Frame, Read, frames_of, named_error
 from trainwright.sagemaker.log_lines import clean, indented, rank_of, time_of
-from trainwright.sagemaker.tracebacks import (
-    INDENTED,
-    MOST_MESSAGE,
-    STOPS,
-    TRIGGERS,
-    Earlier,
-    Frame,
-    Read,
-    TracebackReader,
-    named_error,
-)
+from trainwright.sagemaker.tracebacks import LINE_BY_LINE, PLAIN, STOPS, TRIGGERS, TracebackReader
 
 _MOST_LINES = 400_000  # read of one log; a log whose every step prints a traceback repeats itself
 # Exceptions with which launchers and SDKs report that another process failed.
@@ -70,6 +61,8 @@ class Collector:
         self._reader = TracebackReader()
         self._alone: Read | None = None
         self._left = _MOST_LINES
+        # Prefix, lines of frames and type of those that were read, and how often they came again.
+        self._again: dict[tuple[bytes, bytes, bytes], int] = {}
 
     def take(self, before: int, block: bytes) -> None:
         """Read a block of whole lines.
@@ -91,13 +84,42 @@ class Collector:
                 at, number = start, number + skipped
                 if start == len(block):
                     return
+                if (known := self._came_again(block, at, stops)) is not None:
+                    at, number = known.end(), number + known[0].count(b"\n")
+                    continue
             end = block.find(b"\n", at) + 1 or len(block)
             number += 1
             rank = self._line(number, block[at:end])
-            if (found := INDENTED.match(block, at)) and self._reader.feed_indented(found["lines"], rank):
+            if (found := PLAIN.match(block, at)) and self._reader.feed_indented(found["lines"], rank):
                 number += found["lines"].count(b"\n")
-                end = found.end()
+                end = found.end("lines")
             at = end
+
+    def _came_again(self, block: bytes, at: int, stops: Sequence[int]) -> re.Match[bytes] | None:
+        """Count a traceback that was read before; None for one that is to be read, or to which something may belong."""
+        found = PLAIN.match(block, at)
+        if found is None or found["type"] is None or (found["message"] or b"").startswith(b": Caught "):
+            return None
+        if any(each in found[0] for each in LINE_BY_LINE):
+            return None
+        following = bisect_left(stops, found.end())
+        if following == len(stops) or following - bisect_left(stops, at) != 1:
+            return None
+        begins = stops[following]
+        if not block.startswith(TRIGGERS[0], begins) or block.endswith((b"Original ", b"Remote "), at, begins):
+            return None
+        key = (found["prefix"], found["lines"], found["type"])
+        if key not in self._again:
+            self._again[key] = 0
+            return None
+        self._again[key] += 1
+        self._reader.end(rank_of(found["prefix"].decode("utf-8", "replace")))
+        return found
+
+    def repeats(self) -> Iterator[tuple[Read, int]]:
+        """The exceptions that came again, and how often, beside those of :meth:`exceptions`."""
+        for (_, lines, kind), count in self._again.items():
+            yield Read(0, None, type=kind.decode("ascii"), frames=list(frames_of(lines))), count
 
     def _line(self, number: int, raw: bytes) -> int | None:
         self._left -= 1
@@ -158,6 +180,8 @@ def first_raised(collected: Sequence[Collector], names: Sequence[str]) -> Raised
 
     collector, first = min(found, key=lambda each: when(*each))
     alike = Counter((read.type, read.frame) for _, read in found if _class(read) == _class(first))
+    for read, again in (each for one in collected for each in one.repeats() if _class(each[0]) == _class(first)):
+        alike[read.type, read.frame] += again
     made = _with_next(first, [read for each, read in found if each is collector and read.rank == first.rank])
     last = made.raised_in
     return replace(

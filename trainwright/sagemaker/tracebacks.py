@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
+from trainwright.sagemaker.frames import ERROR, MOST_MESSAGE, Earlier, Read, frame_of, frames_of, named_error
 
-from trainwright.core.records import Field, Record
-
-MOST_MESSAGE = 400
 _OPEN_LINES = 400  # of one traceback
 _MESSAGE_LINES = 120
 _MOST_MIXED = 64
@@ -36,11 +32,13 @@ _LINKS: dict[str, Literal["cause", "context"]] = {
 }
 # What a line has that begins a traceback, or adds to one whose message is known.
 STOPS = (*TRIGGERS, *(each.encode() for each in _LINKS), b"-- Process ")
-# The lines behind a header that have its prefix and are indented, and the frames in them.
-INDENTED = re.compile(
+# Colours, carriage returns and the line ends of JSON, which are taken away or split line by line.
+LINE_BY_LINE = (b"\x1b", b"\r", b"\\n")
+# A header and the indented lines behind it that have its prefix, then the exception, if it has that prefix, too.
+PLAIN = re.compile(
     rb"(?P<prefix>[^\n]{0,80}?)Traceback \(most recent call last\):\n(?P<lines>(?:(?P=prefix)  [^\n]*\n)+)"
+    rb"(?:(?P=prefix)(?P<type>[A-Za-z_][\w.]*)(?P<message>:[^\n]*)?\n)?"
 )
-_FRAME_OF_LINES = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?[ \t]*$', re.M)
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
 _FRAME_IN_LINE = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function><?\w+>?)')
 _RICH_FRAME = re.compile(r"^(?P<path>[^\s:][^:]*\.py):(?P<line>\d+) in (?P<function>\S+)")
@@ -48,12 +46,6 @@ _RICH_EDGE = re.compile(r"^[│|┃]\s?(?P<text>.*?)\s*[│|┃]?$")
 _GROUP_EDGE = re.compile(r"^\s*(?:[|+][ -]?)*(?P<text>.*)$")
 _MEMBER = re.compile(r"^\s*(?:\| *)*\+-[+-]*-{4,} (?:\d+|\.\.\.) -{4,}$")
 _LAST_MEMBER = re.compile(r"^\s*(?:\| *)*\+-{20,}$")
-_ERROR = re.compile(r"^(?P<type>[A-Za-z_]\w*(?:\.\w+)*)(?:\(\w+\))?(?::(?: (?P<message>.*))?|)$")
-# Python prints the module of every exception but its own and those of the script itself.
-_ERROR_NAME = re.compile(
-    r"(?:^|\.)_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Timeout|Group)$|^Exception$"
-    r"|\.(?:_?[A-Z]\w*|error|timeout|gaierror|herror)$"
-)
 _ONE_LINE_ERROR = re.compile(
     r"(?:^|[\s:\"])(?P<type>(?:\w+\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Iteration|Timeout)): (?P<message>.*)"
 )
@@ -62,68 +54,6 @@ _FATAL = re.compile(r"(?P<type>Fatal Python error): (?P<message>.+)$")
 _KERNEL = re.compile(r"(?P<path>[\w./\\:-]+):(?P<line>\d+):.*\bblock: \[.*\] Assertion `(?P<message>[^`]+)` failed")
 _TENSORFLOW_NODE = re.compile(r"^\s*\[\[\{?\{?(?:node |Node: )")
 _WORKER = re.compile(r"^Caught \w+ in (?:DataLoader worker process|replica|pin memory thread)")
-# A library's file, a part of Python, a script that an installer wrote into bin/.
-_INSTALLED = re.compile(r"(?i)/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|/bin/[\w.-]+$|/python\d+\.zip/")
-_STANDARD_ON_WINDOWS = re.compile(r"(?i)/(?:anaconda3|miniconda3|python\d*|envs/[^/]+)/lib/[^/]+")
-
-
-# Where the stack of a script, and that of a child of multiprocessing and of torch.multiprocessing, begins.
-_FIRST = re.compile(
-    r" (?:<module>|<modul|_run_module_as_main)|multiprocessing/(?:process\.py _bootstrap|spawn\.py _wrap)$"
-)
-
-
-class Frame(Record):
-    """A frame of a traceback."""
-
-    path: str
-    line: int
-    function: str | None = None
-
-    @property
-    def own(self) -> bool:
-        """Whether it is of the user's code: neither installed, nor a part of Python or compiled code."""
-        path = self.path.replace("\\", "/")
-        return not (_INSTALLED.search(path) or _STANDARD_ON_WINDOWS.search(path) or path.endswith((".pyx", ".pxi")))
-
-
-class Earlier(Record):
-    """An exception that belongs to another one."""
-
-    type: str
-    message: str
-    how: Annotated[
-        Literal["cause", "context", "member"],
-        Meta(description="raised from it; raised while it was handled; part of the group"),
-    ]
-    frame: Frame | None = Field(default=None, description="as of the exception itself")
-
-
-@dataclass
-class Read:
-    """An exception as its traceback shows it."""
-
-    line: int
-    rank: int | None
-    form: Literal["traceback", "terminate", "fatal", "kernel", "quoted", "line"] = "traceback"
-    type: str = ""
-    message: str = ""
-    frames: list[Frame] = field(default_factory=list)
-    earlier: list[Earlier] = field(default_factory=list)
-    ended: bool = False  # a launcher reports that it ended the process
-
-    @property
-    def from_the_start(self) -> bool:
-        """Whether the traceback begins where a program does: nothing in between has handled the exception."""
-        if self.ended or self.form in ("terminate", "fatal", "kernel"):
-            return True
-        first = self.frames[0] if self.frames else None
-        return first is not None and bool(_FIRST.search(f"{first.path} {first.function}".replace("\\", "/")))
-
-    @property
-    def frame(self) -> Frame | None:
-        """The last frame of the user's code."""
-        return next((each for each in reversed(self.frames) if each.own), None)
 
 
 @dataclass
@@ -148,7 +78,7 @@ class _Open:
             read.message = _message(read, self.text)
         if self.state == "quoted":
             for line in self.text:
-                read.frames += [_frame_of(found) for found in _FRAME_IN_LINE.finditer(line)]
+                read.frames += [frame_of(found) for found in _FRAME_IN_LINE.finditer(line)]
                 if found := next(reversed([*_ONE_LINE_ERROR.finditer(line)]), None):
                     read.type, read.message = found["type"], found["message"].strip()[:MOST_MESSAGE]
         return read
@@ -193,17 +123,21 @@ class TracebackReader:
         count = lines.count(b"\n")
         if here is None or here.state != "frames" or here.group or here.inner or here.lines or count > _OPEN_LINES:
             return False
-        if any(each in lines for each in (*TRIGGERS, b"\x1b", b"\r", b"\\n")):
+        if any(each in lines for each in (*TRIGGERS, *LINE_BY_LINE)):
             return False
         here.lines, here.indent = count, 2
-        here.read.frames += _frames_of(lines)
+        here.read.frames += frames_of(lines)
         return True
 
     @property
     def settled(self) -> bool:
         """Whether all that is open has its message, so that only a line with one of :data:`STOPS` adds to it."""
         return all(
-            each.state == "message" and not each.group and not each.inner and each.read.message[-1:] not in ("", ":")
+            each.state == "message"
+            and not each.link
+            and not each.group
+            and not each.inner
+            and each.read.message[-1:] not in ("", ":")
             for waiting in self._open.values()
             for each in waiting
         )
@@ -213,12 +147,12 @@ class TracebackReader:
         for rank, waiting in list(self._open.items()):
             waiting[-1].lines += count
             if waiting[-1].lines >= _MESSAGE_LINES:
-                self._end(rank)
+                self.end(rank)
 
     def close(self) -> None:
         """End what is open, at the end of the log."""
         for rank in list(self._open):
-            self._end(rank)
+            self.end(rank)
 
     # ---- beginnings ----
 
@@ -249,7 +183,7 @@ class TracebackReader:
         return True
 
     def _begin(self, rank: int | None, new: _Open) -> None:
-        self._end(rank)
+        self.end(rank)
         self._open[rank] = [new]
 
     def _in_line(self, number: int, text: str, rank: int | None) -> None:
@@ -257,7 +191,7 @@ class TracebackReader:
         here = _Open(Read(number, rank, "quoted"), "quoted", text=[text])
         self._begin(rank, here)
         if here.done().type:
-            self._end(rank)
+            self.end(rank)
         else:
             here.state, here.indent, here.read.type, here.read.message = "frames", 0, "Traceback", _CUT_OFF
 
@@ -281,7 +215,7 @@ class TracebackReader:
             read.line, read.frames, read.ended = before.read.line, before.read.frames, before.read.ended
             waiting.pop()
         elif before is None or before.state != "frames" or len(waiting) > _MOST_MIXED:
-            self._end(rank)  # else the lines of several processes are mixed, and what is open stays so
+            self.end(rank)  # else the lines of several processes are mixed, and what is open stays so
         self._open.setdefault(rank, waiting if rank in self._open else []).append(new)
 
     @staticmethod
@@ -308,7 +242,7 @@ class TracebackReader:
             "quoted": self._quoted,
         }
         if not steps[here.state](waiting, text) or here.lines > _OPEN_LINES:
-            self._end(rank)
+            self.end(rank)
 
     def _frame(self, waiting: list[_Open], text: str) -> bool:
         here = waiting[-1]
@@ -318,7 +252,7 @@ class TracebackReader:
         indent = len(plain) - len(plain.lstrip())
         if found := _FRAME.search(plain):
             here.indent = indent if here.indent is None else min(indent, here.indent)
-            here.read.frames.append(_frame_of(found))
+            here.read.frames.append(frame_of(found))
             return True
         if indent <= (here.indent or 0) and (found := named_error(plain)):
             here.read.type, here.read.message = found["type"], (found["message"] or "").strip()[:MOST_MESSAGE]
@@ -336,7 +270,7 @@ class TracebackReader:
         elif group is not None and _LAST_MEMBER.match(text):
             self._fold(waiting)
             group.member = False
-        elif group is not None and group.member and (found := _ERROR.match(plain)):  # it has no traceback
+        elif group is not None and group.member and (found := ERROR.match(plain)):  # it has no traceback
             earlier = Earlier(type=found["type"], message=(found["message"] or "")[:MOST_MESSAGE], how="member")
             group.read.earlier.append(earlier)
             group.member = False
@@ -352,7 +286,7 @@ class TracebackReader:
         edge = _RICH_EDGE.match(plain)
         inside = edge["text"].strip() if edge else ""
         if edge and (found := _RICH_FRAME.match("".join(here.text) + inside)):  # a long path goes over two lines
-            here.read.frames.append(_frame_of(found))
+            here.read.frames.append(frame_of(found))
             here.text = []
         elif edge:
             here.text = [*here.text, inside] if inside.startswith("/") or (here.text and inside) else []
@@ -367,7 +301,7 @@ class TracebackReader:
         if "(most recent call first)" in text:
             here.current = "Current thread" in text
         elif here.current and (found := _FRAME.search(text)):
-            here.read.frames.insert(0, _frame_of(found))
+            here.read.frames.insert(0, frame_of(found))
         return not text.startswith("Extension modules:")
 
     @staticmethod
@@ -389,19 +323,11 @@ class TracebackReader:
 
     # ---- ends ----
 
-    def _end(self, rank: int | None) -> None:
+    def end(self, rank: int | None) -> None:
+        """End what is open of a rank."""
         waiting = self._open.pop(rank, [])
         self._fold(waiting)
         self.found += [read for each in waiting if (read := each.done()).type]
-
-
-@lru_cache(maxsize=256)
-def _frames_of(lines: bytes) -> tuple[Frame, ...]:
-    return tuple(_frame_of(found) for found in _FRAME_OF_LINES.finditer(lines.decode("utf-8", "replace")))
-
-
-def _frame_of(found: re.Match[str]) -> Frame:
-    return Frame(path=found["path"], line=int(found["line"]), function=found["function"])
 
 
 def _earlier(read: Read, how: Literal["cause", "context", "member"]) -> Earlier:
@@ -425,9 +351,3 @@ def _message(read: Read, more: list[str]) -> str:
         said = next((line for line in more if line and line not in _LINKS), "")
         return f"{read.message} {said}".strip()[:MOST_MESSAGE]
     return read.message
-
-
-def named_error(line: str) -> re.Match[str] | None:
-    """What a line says of an exception, if all of it is an exception's report."""
-    found = _ERROR.match(line.strip())
-    return found if found and _ERROR_NAME.search(found["type"]) else None

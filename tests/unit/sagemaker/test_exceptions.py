@@ -39,10 +39,12 @@ def test_what_a_public_traceback_says(known):
     assert [[each.type, each.how] for each in found.earlier] == known.get("earlier", [])
 
 
+@pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize("known", PUBLIC, ids=lambda known: known["source"])
-def test_colours_change_nothing(known):
-    """Lines with colours are read one by one, the frames of others at once."""
-    assert of("\n".join(f"{line}\x1b[0m" for line in known["text"].splitlines())) == of(known["text"])
+def test_colours_change_nothing(known, times):
+    """Lines with colours are read one by one, the frames of others at once, and what comes again is only counted."""
+    text = f"{known['text']}\nstep\n" * times
+    assert of("\n".join(f"{line}\x1b[0m" for line in text.splitlines())) == of(text)
 
 
 PLAIN = """\
