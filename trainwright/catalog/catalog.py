@@ -17,10 +17,11 @@ from trainwright.catalog.component import BuildTarget, Component, ComponentFolde
 from trainwright.catalog.image_line import BASE, LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.catalog.platforms import AMD64
-from trainwright.core.data_files import read_text, read_yaml, yaml_place
+from trainwright.core.data_files import read_text, read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
 from trainwright.core.records import parse_record
+from trainwright.core.yaml_places import yaml_place
 
 # What a component of the base image must be if its version is claimed: by the name of the image, or with --set.
 IN_BASE = Provider(about="the base image contains it; its build looks for it there", expect={"version": "{version}"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from itertools import chain, islice
 from pathlib import Path
@@ -121,7 +121,7 @@ def parse_yaml(text: str, where: str, *, remedy: str = "") -> Any:
         RequestError: it is not that; the message names the line.
     """
     try:
-        data = _Builder(_Loader(text)).document()
+        data = _Builder(YamlLoader(text)).document()
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         what = " ".join(f"{wrong.context or ''} {wrong.problem or ''}".split())
@@ -133,43 +133,8 @@ def parse_yaml(text: str, where: str, *, remedy: str = "") -> Any:
     return data
 
 
-def yaml_place(path: Path, keys: Sequence[object]) -> str:
-    """A value of a file that :func:`read_yaml` has read, as an error names it: the file, and the line of its key.
-
-    Args:
-        path: of the file.
-        keys: keys and places in lists that lead to the value; a key that is missing has no line.
-    """
-    node, line = yaml.compose(read_text(path), _Loader), None
-    for key in keys:
-        if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
-            node = node.value[key]
-            line = node.start_mark.line + 1
-            continue
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        found = next(((name, value) for name, value in pairs if name.value == str(key)), None)
-        if found is None:
-            break
-        line, node = found[0].start_mark.line + 1, found[1]
-    return str(path) if line is None else f"{path}:{line}"
-
-
-def yaml_texts(path: Path, key: str) -> dict[str, str]:
-    """The values of a mapping of a file that :func:`read_yaml` has read, as they were typed: 010, not 8.
-
-    Args:
-        path: of the file.
-        key: of the mapping, at the top; what is not a single value there is left out.
-    """
-    top = yaml.compose(read_text(path), _Loader)
-    pairs = top.value if isinstance(top, yaml.MappingNode) else ()
-    table = next((value for name, value in pairs if name.value == key), None)
-    rows = table.value if isinstance(table, yaml.MappingNode) else ()
-    return {name.value: value.value for name, value in rows if isinstance(value, yaml.ScalarNode)}
-
-
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YamlLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Plain values that begin like no number, word or day are text.
 _FIRST_LETTERS = frozenset(yaml.SafeLoader.yaml_implicit_resolvers)
 

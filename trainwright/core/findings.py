@@ -32,7 +32,7 @@ class Finding(Record):
     severity: Severity
     path: str = Field(description="a file, or the path of a key in the job file")
     line: Annotated[int, Meta(ge=1)] | None = Field(
-        default=None, description="the line in that file; null: no single line"
+        default=None, description="the line in that file, or of that key; null: no single line"
     )
     message: str
     source: str

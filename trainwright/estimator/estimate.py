@@ -21,6 +21,7 @@ from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_pla
 from trainwright.estimator.subject import CLUSTERS, SMP_PARAMETERS, Subject, part
 from trainwright.preflight.carried import resolve_plan
 from trainwright.sagemaker.job import Job, read_job
+from trainwright.sagemaker.spellings import line_of
 
 FORMATS = ("python", "request", "cli", "hyperparameters", *CLUSTERS)
 COMMAND_LINE = "the command line"
@@ -144,8 +145,10 @@ def estimate(
     subject = Subject(job, image, version, folder, generates, cluster, packages)
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
+    if title != COMMAND_LINE:
+        found = [each.replace(line=line_of(each.path, Path(title))) for each in found]
     kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)
-    placed = {_in_file(each, title): each for each in kept}
+    placed = {in_file(each, title): each for each in kept}
     beside = findings_baseline.compare(list(placed), [title], accepted, renewed=renewed)
     checked = findings.document(title, [title], {}, [placed[each] for each in beside.new], silenced, strict=strict)
     generated: dict[str, Any] = {}
@@ -173,7 +176,7 @@ def estimate(
     )
 
 
-def _in_file(finding: Finding, job: str) -> Finding:
+def in_file(finding: Finding, job: str) -> Finding:
     """Return a finding at its file, as other programs and baselines know places; the key goes into the message."""
     return finding.replace(path=job, message=f"{finding.path}: {finding.message}")
 
@@ -184,7 +187,7 @@ def as_findings(document: EstimatorDocument) -> FindingsDocument:
         document.job,
         [document.job],
         {},
-        [_in_file(each, document.job) for each in document.findings],
+        [in_file(each, document.job) for each in document.findings],
         document.silenced,
         known=document.known,
         gone=document.gone,

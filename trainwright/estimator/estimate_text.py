@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from trainwright.core.findings import finding_lines, silenced_line, tally
-from trainwright.estimator.estimate import EstimatorDocument
+from trainwright.estimator.estimate import EstimatorDocument, in_file
 from trainwright.estimator.figures import Figures
 
 
 def estimator_text(document: EstimatorDocument) -> str:
     """Return the findings in the style of compilers, then the numbers of the job."""
-    lines = [line for finding in document.findings for line in finding_lines(finding)]
+    placed = (in_file(each, document.job) if each.line else each for each in document.findings)
+    lines = [line for finding in placed for line in finding_lines(finding)]
     lines += [silenced_line(each) for each in document.silenced]
     lines += [f"{each.path}: no longer there: {each.code}: {each.message}" for each in document.gone]
     lines += ["", *figures_lines(document.figures), ""] if document.figures.hosts else []

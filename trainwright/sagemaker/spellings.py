@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwright.core.data_files import yaml_texts
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
+from trainwright.core.yaml_places import yaml_line, yaml_texts
 
 # Another name → the job file's.
 JOB = {
@@ -125,6 +126,24 @@ def respelled(data: Any, path: Path) -> Any:
         if isinstance(given := made.get(key), dict):
             made[key] = _with_numbers(given, name)
     return _channels(made, where)
+
+
+def line_of(key: str, path: Path) -> int | None:
+    """The line of a key of a job file, or of the innermost one around it; None where there is none.
+
+    Args:
+        key: as findings name it, such as ``distribution.mpi.enabled``; it may stand there under another name.
+        path: of the file.
+    """
+    found: list[str] = []
+    table, names = read_yaml(path), JOB
+    for part in key.split("."):
+        rows = table if isinstance(table, dict) else {}
+        name = next((each for each in rows if names.get(_snake(str(each)), _snake(str(each))) == part), None)
+        if name is None:
+            break
+        found, table, names = [*found, name], rows[name], CHANNEL if part == "inputs" else TABLES.get(part, names)
+    return yaml_line(path, found)
 
 
 def _entry(made: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -100,12 +101,15 @@ def test_findings_in_the_formats_of_preflight(place):
     assert done.returncode == 1
     (log,) = json.loads(done.stdout)["runs"]
     (result,) = [each for each in log["results"] if each["ruleId"] == "TW200"]
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "job.yaml"
+    place_of_it = result["locations"][0]["physicalLocation"]
+    assert (place_of_it["artifactLocation"]["uri"], place_of_it["region"]["startLine"]) == ("job.yaml", 7)
     assert result["message"]["text"].startswith("distribution.mpi.process_per_host: unknown key")
     assert log["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "TW200"
     done = run(place, "--job", "job.yaml", "--check-only", "--findings", "github")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("::error title=TW200,file=job.yaml::distribution.mpi.process_per_host: unknown key")
+    assert lines[0].startswith(
+        "::error title=TW200,file=job.yaml,line=7::distribution.mpi.process_per_host: unknown key"
+    )
     assert lines[-1].startswith("estimator: 1 error, ")
     done = run(place, "--job", "job.yaml", "--check-only", "--findings", "xml")
     assert done.returncode == 2
@@ -139,7 +143,7 @@ def test_a_cluster_starts_the_same_job_file(place, form, begins):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(begins)
     assert "# Not carried over: role: " in done.stdout
-    assert "role: note TW302: not carried over" in done.stderr
+    assert re.search(r"^job.yaml:\d+: note TW302: role: not carried over", done.stderr, re.M)
     done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", form, "--json")
     told = validated(done.stdout)
     assert (told["format"], told["generated"]["job"].startswith(begins)) == (form, True)
@@ -153,7 +157,7 @@ def test_what_is_about_sagemaker_does_not_go_with_a_cluster(place):
     (place / "job.yaml").write_text(MISSPELT.replace("process_per_host", "processes_per_host"))
     done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "pytorchjob")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "distribution: error TW300" in done.stderr
+    assert "job.yaml:7: error TW300: distribution" in done.stderr
 
 
 @pytest.mark.parametrize(("form", "more"), [("pytorchjob", set()), ("hyperpod", {"TW308"}), ("slurm", set())])

@@ -10,7 +10,7 @@ import yaml
 
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker.job import Job, read_job
-from trainwright.sagemaker.spellings import JOB, TABLES
+from trainwright.sagemaker.spellings import JOB, TABLES, line_of
 
 BOOLEANS = {"spot", "network_isolation", "encrypt_traffic", "remote_debug", "session_tags"}
 NUMBERS = {"volume_gb", "max_run", "max_wait", "keep_alive", "retries"}
@@ -191,3 +191,45 @@ def test_no_name_stands_for_two_keys():
 
 def test_a_warm_pool_of_no_seconds_is_none(tmp_path):
     assert read(tmp_path, {"keep_alive": 0}).keep_alive == 0
+
+
+WRITTEN = """\
+TrainingImage: team/image:1
+distribution:
+  mpi:
+    enabled: true
+  smdistributed: {modelparallel: {enabled: true}}
+checkpoint_config:
+  S3Uri: s3://bucket/a
+inputs:
+  train:
+    S3DataType: S3Prefix
+    CompressionType: Gzip
+tuner:
+  ObjectiveMetricName: loss
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("image", 1),
+        ("distribution", 2),
+        ("distribution.mpi", 3),
+        ("distribution.mpi.enabled", 4),
+        ("distribution.mpi.processes_per_host", 3),
+        ("distribution.smdistributed.modelparallel.parameters.ddp", 5),
+        ("checkpoint", 6),
+        ("inputs.train", 9),
+        ("tuner.metric", 13),
+        ("max_run", None),
+    ],
+)
+def test_a_finding_has_the_line_of_its_key_or_of_what_is_around_it(tmp_path, key, line):
+    (tmp_path / "job.yaml").write_text(WRITTEN)
+    assert line_of(key, tmp_path / "job.yaml") == line
+
+
+def test_a_key_of_a_json_file_has_a_line_too(tmp_path):
+    (tmp_path / "job.json").write_text('{\n  "instance_count": 2,\n  "inputs": {"train": "s3://b/a"}\n}\n')
+    assert [line_of(key, tmp_path / "job.json") for key in ("instance_count", "inputs.train")] == [2, 3]
