@@ -63,7 +63,7 @@ LAST_BATCH = Rule(
     title="the last batch is smaller than the others",
     source=f"{XLA_GUIDE}: every new shape is compiled; AWS guide for model-parallel training scripts: the batch is "
     "split into microbatches of one size",
-    remedy="DataLoader(…, drop_last=True)",
+    remedy="DataLoader(…, drop_last=True); dataset.batch(size, drop_remainder=True)",
 )
 RULES = (
     PADDING,
@@ -74,7 +74,7 @@ RULES = (
     SHUFFLED_TWICE,
     LAST_BATCH,
 )
-_MULTIPLE = re.compile(r"// ([\w.]+) \* \1$|^([\w.]+) \* \([\w.()]+ // \2\)$")
+_MULTIPLE = re.compile(r"// ([\w.]+) \* \1$|^([\w.]+) \* \([\w.()]+ // \2\)$|^(\S+) -=? \3 % ")
 SPLITS = (
     "split_dataset_by_node",
     "batch_sampler",
@@ -108,7 +108,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _last_batch(loaders, "every new shape is compiled")
     else:
         yield from _shuffled(loaders)
-    if code.imports("smdistributed.modelparallel.torch") is not None and not _cuts(code):
+    if code.imports("smdistributed.modelparallel.torch") is not None and not cuts(code):
         yield from _last_batch(loaders, "SMP splits each batch into microbatches")
     yield from _shares(code)
     if not code.distributed or code.managed or not code.cooperates or not code.several:
@@ -147,7 +147,7 @@ def _collated(loaders: list[Event]) -> Iterator[Finding]:
     for event in loaders:
         collate = event.arg("collate_fn", 6)
         text = ast.unparse(collate.code.node) if collate is not None and collate.code is not None else ""
-        if _TO_LONGEST.search(text) and not _TO_LENGTH.search(text) and _training(event):
+        if _TO_LONGEST.search(text) and not _TO_LENGTH.search(text) and for_training(event):
             yield _at(PADDING, event, "the loader's collate_fn pads each batch to its longest sample")
             return
 
@@ -164,7 +164,7 @@ def _tokenizes(event: Event) -> bool:
     return named and event.arg("truncation") is not None and event.last != "from_pretrained"
 
 
-def _training(event: Event) -> bool:
+def for_training(event: Event) -> bool:
     """Return whether a loader is not clearly one for evaluation."""
     names = (ast.unparse(event.node), *(code.name for code in event.stack))
     return not any(_HELD_OUT.search(name) for name in names)
@@ -179,14 +179,15 @@ def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
         off = last is None or (last.single() is False and last.sure)
         if event.opened or not off or event.arg("batch_sampler") is not None:
             continue
-        if _training(event) and not event.detached:
+        if for_training(event) and not event.detached:
             yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
             return
 
 
-def _cuts(code: ScriptFacts) -> bool:
+def cuts(code: ScriptFacts) -> bool:
     """Return whether the script trims its batches to a multiple of another number, `size // parts * parts`."""
-    return any(_MULTIPLE.search(ast.unparse(n)) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+    nodes = (n for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp | ast.AugAssign))
+    return any(_MULTIPLE.search(ast.unparse(node)) for node in nodes)
 
 
 def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
@@ -226,7 +227,7 @@ def _of_count(event: Event) -> bool:
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
-        what = _of_partitions(code, count, rank)
+        what = of_partitions(code, count, rank)
         fits = _of_count(event) or (code.job is not None and code.job.host_has_its_own_files)
         if not what and code.several_hosts and not fits:
             if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
@@ -255,7 +256,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _of_partitions(code: ScriptFacts, count: Value | None, rank: Value | None) -> str:
+def of_partitions(code: ScriptFacts, count: Value | None, rank: Value | None) -> str:
     """Return what is wrong with a share that SMP's partitions of one model do not have in common."""
     if code.imports("smdistributed.modelparallel") is None:
         return ""
@@ -296,7 +297,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     by_name = by_name or (code.mentions("IterableDataset") and not alike)
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
-    reads = [e for e in live if _training(e)] or live
+    reads = [e for e in live if for_training(e)] or live
     sharded = any((v.tags & {"sharded"}) for e in loaders for v in (*e.args, *e.keywords.values()))
     trained = code.training_loader()
     if trained in loaders and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
@@ -316,7 +317,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         seed = event.arg("seed", 4)
         if seed is not None and (seed.single() is ... or "counted" in seed.tags):
             continue  # a seed of its own for each part or epoch
-        if not code.mentions("set_epoch") and _epochs(code) and _training(event):
+        if not code.mentions("set_epoch") and _epochs(code) and for_training(event):
             yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
             return
     for event in code.ran("set_epoch", live=True):

@@ -87,7 +87,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     managed = managed or code.mentions("RayExecutor", "spark")
     if not used or not trains or managed:
         return
-    if not any(e.last == "init" for e in used):
+    # smp.init() initialises Horovod and gives each process its GPU (AWS guide, Modify a TensorFlow training script).
+    divided = code.imports("smdistributed.modelparallel.tensorflow", certain=True) is not None
+    if not divided and not any(e.last == "init" for e in used):
         yield _at(NO_INIT, used[0], f"`{ast.unparse(used[0].node)[:50]}` without hvd.init()")
         return
     launcher = code.launcher
@@ -115,7 +117,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         yield from _no_gpu(code)
     if pins and code.several_per_host and gpus:
         yield from _pinned(code)
-    elif code.several_per_host and gpus and not code.says("cpu$"):
+    elif code.several_per_host and gpus and not divided and not code.says("cpu$"):
         yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
     yield from _reduced(code, used, trains)
     yield from _read_plain(code)
@@ -166,8 +168,9 @@ def _read_plain(code: ScriptFacts) -> Iterator[Finding]:
 def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Iterator[Finding]:
     wraps = ("DistributedOptimizer", "DistributedGradientTape", "DistributedAdasumOptimizer", "DistributedTrainer")
     reduced = [e for e in used if e.last.startswith(("allreduce", "grouped_allreduce"))]
-    by_hand = any(any(v.tags & {"grad", "params"} for v in e.args) or "grad" in ast.unparse(e.node) for e in reduced)
-    if by_hand:
+    # gradient.accumulate() of an @smp.step function
+    named = any(re.search("grad|accumulate", ast.unparse(e.node)) for e in reduced)
+    if named or any(v.tags & {"grad", "params"} for e in reduced for v in e.args):
         return
     if not code.mentions(*wraps):
         yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
@@ -284,7 +287,8 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
 
 def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like("shard|sampler|partition|steps_per_epoch|split|take|petastorm|make_batch_reader")
-    hashed = any("rank" in v.tags for e in code.events for v in e.args if not e.name.startswith(("print", "?.format")))
+    known = [e for e in code.events if not e.name.startswith(("print", "?.format"))]
+    hashed = any(v.tags & {"rank", "dp_rank"} for e in known for v in e.args)
     # rows[hvd.rank() :: hvd.size()]
     indices = (ast.unparse(n.slice) for m in code.modules for n in m.nodes if isinstance(n, ast.Subscript))
     hashed = hashed or any(re.search("(?<!local_)rank", index) for index in indices)

@@ -19,9 +19,11 @@ UNSUPPORTED = Rule(
     severity="error",
     title="the model parallel library is given what it does not support",
     source="AWS guide, Modify a PyTorch Training Script, unsupported framework features: the DistributedDataParallel "
-    "wrapper, as the library integrates DDP itself; apex.amp and apex's fused optimizers; ScriptModules",
+    "wrapper, as the library integrates DDP itself; apex.amp and apex's fused optimizers; ScriptModules. Modify a "
+    "TensorFlow training script: tf.GradientTape, tf.train.Checkpoint.restore and a call of hvd.init",
     remedy="smp.DistributedModel(model) with the plain model, `ddp: true` in the job's parameters; "
-    "torch.cuda.amp.autocast with smp.amp.GradScaler.",
+    "torch.cuda.amp.autocast with smp.amp.GradScaler. TensorFlow: optimizer.get_gradients(loss, variables) in the "
+    "@smp.step function, smp.CheckpointManager, `horovod: true` in the job's parameters.",
 )
 RULES = (UNSUPPORTED,)
 _FUSED = ("FusedAdam", "FusedLAMB", "FusedNovoGrad")
