@@ -68,6 +68,7 @@ from trainwright.preflight import (
     strategies,
     suppressions,
     swallowed,
+    tapes,
     tensorflow,
     trainer_arguments,
     trainers,
@@ -89,7 +90,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
-    *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns),
+    *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

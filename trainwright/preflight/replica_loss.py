@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.amp import NOT_SCALED, PLAIN_STEP
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -20,18 +19,6 @@ REPLICA_LOSS = Rule(
     remedy="Losses with reduction=NONE, and tf.nn.compute_average_loss(loss, global_batch_size=…)",
 )
 RULES = (REPLICA_LOSS,)
-
-
-def scaled(code: ScriptFacts) -> Iterator[Finding]:
-    """Check the two halves of a loop of one's own with LossScaleOptimizer of Keras 2."""
-    if code.incomplete or not code.mentions("LossScaleOptimizer"):
-        return
-    applied, losses = code.ran("apply_gradients", live=True), code.ran("get_scaled_loss")
-    unscaled = code.ran("get_unscaled_gradients")
-    if losses and not unscaled and applied:
-        yield _at(PLAIN_STEP, applied[0], f"`{_text(applied[0])}` without get_unscaled_gradients")
-    elif unscaled and not losses:
-        yield _at(NOT_SCALED, unscaled[0], f"`{_text(unscaled[0])}` of a loss that get_scaled_loss has not scaled")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight import replica_loss
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
-from trainwright.preflight.horovod import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED
+from trainwright.preflight.horovod import NO_BROADCAST, NO_INIT, NOT_SHARDED
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, meant
 from trainwright.preflight.tensorflow import OUT_OF_SCOPE
@@ -105,7 +105,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _shares(code)
     yield from _endless(code)
-    yield from replica_loss.scaled(code)
     if code.horovod:
         yield from _horovod(code)
     made = [e for e in code.ran(*_MIRRORED, live=True) if "tensorflow" in e.name]
@@ -172,11 +171,6 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(NO_INIT, early[0], f"`{_text(early[0])}` comes before hvd.init() in line {inits[0].line}")
     if not code.several:
         return
-    tapes = list(code.ran("DistributedGradientTape", live=True))
-    taken = [e for e in code.ran("gradient", live=True) if e.receiver is not None and not e.receiver.name]
-    if tapes and taken and not any("hvd" in e.receiver.tags for e in taken if e.receiver is not None):
-        what = f"`{_text(taken[0])}` asks the plain tape, not the one of line {tapes[0].line}"
-        yield _at(NOT_REDUCED, taken[0], what)
     yield from _broadcast(code)
     yield from _epoch(code)
     yield from _own_metrics(code)

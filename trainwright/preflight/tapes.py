@@ -1,0 +1,74 @@
+"""Gradients of TensorFlow's tapes in a training loop of one's own: averaged among the processes, and unscaled."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.amp import NOT_SCALED, PLAIN_STEP
+from trainwright.preflight.events import Event
+from trainwright.preflight.horovod import NOT_REDUCED
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
+
+RULES: tuple[Rule, ...] = ()
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not (code.tensorflow or code.horovod):
+        return
+    yield from _scaled(code)
+    if code.horovod and code.several:
+        yield from _plain_tapes(code)
+
+
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), message)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _scaled(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the two halves of a loop of one's own with LossScaleOptimizer of Keras 2."""
+    losses, unscaled = code.ran("get_scaled_loss"), code.ran("get_unscaled_gradients")
+    # Keras calls the train_step of a model.
+    functions = {e.stack[-1] for e in losses if e.stack}
+    applied = [e for e in code.ran("apply_gradients") if not e.detached or functions.intersection(e.stack)]
+    if losses and not unscaled and applied:
+        yield _at(PLAIN_STEP, applied[0], f"`{_text(applied[0])}` without get_unscaled_gradients")
+    elif unscaled and not losses:
+        yield _at(NOT_SCALED, unscaled[0], f"`{_text(unscaled[0])}` of a loss that get_scaled_loss has not scaled")
+
+
+def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
+    """Report gradients of the process's own share that an optimizer takes, though a tape was wrapped."""
+    tapes = code.ran("DistributedGradientTape", live=True)
+    taken = [e for e in code.ran("gradient", live=True) if e.receiver is not None and not e.receiver.name]
+    if tapes and taken and not any("hvd" in e.receiver.tags for e in taken if e.receiver is not None):
+        what = f"`{_text(taken[0])}` asks the plain tape, not the one of line {tapes[0].line}"
+        yield _at(NOT_REDUCED, taken[0], what)
+        return
+    for event in code.ran("apply_gradients", live=True) if tapes else ():
+        # Steps of its own that an outer tape records, as of meta-learning, are not averaged one by one.
+        inner = "tensorflow.GradientTape" in event.contexts
+        wrapped = event.receiver is not None and "hvd" in event.receiver.tags
+        if event.args and not (wrapped or inner) and _of_plain_tape(code, event.args[0]):
+            what = f"`{_text(event)}` takes the gradients of a plain tape; the one of line {tapes[0].line} is wrapped"
+            yield _at(NOT_REDUCED, event, what)
+            return
+
+
+def _of_plain_tape(code: ScriptFacts, value: Value) -> bool:
+    """Return whether a value is, or holds, what a tape of TensorFlow itself has computed, clipped or not."""
+    tape = value.of if "grad" in value.tags else None
+    if tape is not None and tape.made == {"tensorflow.GradientTape"}:
+        return True
+    made = code.maker(value)
+    clipped = made.args[:1] if made is not None and made.name.startswith("tensorflow.clip_by_") else []
+    parts = (*(value.items or ()), *(value.attrs or {}).values(), *clipped)
+    return any(_of_plain_tape(code, part) for part in parts)
