@@ -1,13 +1,18 @@
-"""SageMaker's data parallel library: the import that registers its backend, and scripts that never use it."""
+"""SageMaker's data parallel library: the import that registers its backend, scripts that never use it, and what its
+functions for TensorFlow are not for."""
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
+from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import ancestors, at
+from trainwright.preflight.values import Value
 
 SMDDP_BACKEND = Rule(
     code="TW126",
@@ -23,11 +28,29 @@ SMDDP_UNUSED = Rule(
     source="AWS guide for SageMaker's data parallel library: the launcher alone speeds up nothing",
     remedy='import smdistributed.dataparallel.torch.torch_smddp; init_process_group(backend="smddp")',
 )
-RULES = (SMDDP_BACKEND, SMDDP_UNUSED)
+TENSORFLOW = "smdistributed.dataparallel.tensorflow"
+API = "SDK 2's documentation of SageMaker's data parallel library for TensorFlow (smd_data_parallel_tensorflow)"
+NO_GRADIENT = Rule(
+    code="TW533",
+    severity="error",
+    title="the data parallel library's allreduce of something that is not a gradient",
+    source=f"{API}, allreduce: only for gradients; with other tensors the job might stall or stop",
+    remedy="smdistributed.dataparallel.tensorflow.oob_allreduce(tensor)",
+)
+TWICE = Rule(
+    code="TW534",
+    severity="error",
+    title="the data parallel library is initialised twice",
+    source=f"{API}, init: it raises an error if it is called more than once",
+    remedy="Call sdp.init() once, at the start of the script, before it imports its own modules.",
+)
+RULES = (SMDDP_BACKEND, SMDDP_UNUSED, NO_GRADIENT, TWICE)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    if not code.incomplete and code.imports(TENSORFLOW) is not None:
+        yield from _tensorflow(code)
     registered = code.imports("smdistributed.dataparallel") is not None or code.says(r"^smdistributed\.dataparallel")
     groups = [e for e in code.roles("group") if e.last == "init_process_group"]
     backends = [e.arg("backend", 0) for e in groups]
@@ -50,6 +73,34 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     ):
         what = "torch_smddp is imported, but the backend is not smddp"
         yield at(SMDDP_UNUSED, (groups[0].module, groups[0].node), what)
+
+
+def _tensorflow(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the two functions of the library for TensorFlow that are stricter than Horovod's."""
+    inits = [e for e in code.ran("init", live=True) if e.name == f"{TENSORFLOW}.init" and not e.guards]
+    inits = [e for e in inits if not any(isinstance(node, ast.Try) for node in ancestors(e.module, e.node))]
+    if len(inits) > 1:
+        first, again = inits[:2]
+        where = f"in line {first.line}" if first.module is again.module else f"in {first.module.name}:{first.line}"
+        yield at(TWICE, (again.module, again.node), f"`{ast.unparse(again.node)}` after that {where}")
+    for event in code.ran("allreduce", live=True):
+        tensor = event.arg("tensor", 0) if event.name == f"{TENSORFLOW}.allreduce" else None
+        if tensor is not None and _no_gradient(code, event, tensor):
+            what = f"`{ast.unparse(event.node)[:60]}`: oob_allreduce is for what is not a gradient"
+            yield at(NO_GRADIENT, (event.module, event.node), what)
+            return
+
+
+def _no_gradient(code: ScriptFacts, event: Event, tensor: Value) -> bool:
+    """Return whether a tensor is not a gradient: a loss, or anything where a wrapped tape reduces the gradients."""
+    text = ast.unparse(event.node)
+    if "grad" in tensor.tags or "params" in tensor.tags or re.search(r"grad|accum|\bg\b|delta", text, re.I):
+        return False
+    made = code.maker(tensor)
+    if "loss" in tensor.tags or (made is not None and made.last == "result"):
+        return True
+    reduced = any(e.role == "hvd-optimizer" for e in code.events)
+    return reduced or re.search(r"loss|accuracy|metric", text, re.I) is not None
 
 
 def _unregistered(code: ScriptFacts) -> str:
