@@ -20,6 +20,7 @@ from trainwright.preflight import (
     amp,
     apart,
     arguments,
+    auto_shard,
     autocast,
     averaging,
     backward_passes,
@@ -91,6 +92,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
+    *(auto_shard,),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
