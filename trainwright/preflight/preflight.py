@@ -50,6 +50,7 @@ from trainwright.preflight import (
     loop,
     losses,
     metrics,
+    pipes,
     printed,
     reader,
     removed_columns,
@@ -92,7 +93,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard,),
+    *(auto_shard, pipes),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
