@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, meant
-from trainwright.preflight.values import IDENTITY
+from trainwright.preflight.values import IDENTITY, Value
 
 SHARED_PIPE = Rule(
     code="TW536",
@@ -23,7 +23,10 @@ SHARED_PIPE = Rule(
 )
 RULES = (SHARED_PIPE,)
 # What opens a path; a pipe's is that of its channel, with the number of the epoch.
-_OPENS = ("open", "fdopen", "fromfile", "TFRecordDataset", "FixedLengthRecordDataset", "TextLineDataset", "read_csv")
+_OPENS = ("open", "fromfile", "read_csv")
+# What opens it when samples are asked for, and what asks for them.
+_LAZY = ("PipeModeDataset", "TFRecordDataset", "FixedLengthRecordDataset", "TextLineDataset")
+_ASKS = ("fit", "fit_generator", "evaluate", "predict", "next", "iter", "train_on_batch")
 _PIPE = re.compile(r"/opt/ml/input/data/(\w+?)_(?:\d|\{)")
 
 
@@ -33,13 +36,25 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     pipes = {name for name, each in given.items() if isinstance(each, dict) and each.get("input_mode") == "Pipe"}
     if not pipes or not code.several_per_host or code.incomplete:
         return
-    for event in code.ran("PipeModeDataset", *_OPENS, live=True):
+    for event in code.ran(*_LAZY, *_OPENS, live=True):
         channel = _channel(event)
-        if channel in pipes and event.by_rank is None:
+        if channel in pipes and event.by_rank is None and (event.last in _OPENS or _read_by_all(code, event)):
             each = code.launch.per_host or "several"
             what = f"`{ast.unparse(event.node)[:60]}` in each of {each} processes: the pipe of {channel} has one reader"
             yield at(SHARED_PIPE, (event.module, event.node), what)
             return
+
+
+def _read_by_all(code: ScriptFacts, made: Event) -> bool:
+    """Return whether all processes ask for samples of each data set of this class."""
+    asked = [e for e in code.events if not e.detached and any(v.made & made.result.made for v in _samples_of(e))]
+    return bool(asked) and not any(event.by_rank for event in asked)
+
+
+def _samples_of(event: Event) -> list[Value]:
+    """Return the data of which a call, or the loop around it, takes samples."""
+    given = [*event.args, *event.keywords.values()] if event.last in _ASKS else []
+    return given if event.over is None else [*given, event.over]
 
 
 def _channel(event: Event) -> object:

@@ -74,6 +74,12 @@ def test_one_pipe_for_all_processes_of_a_host(rows):
         (STREAM, "Source('part_%d' % hvd.local_rank()).rows()"),
         ("open(f'/opt/ml/input/data/part_{hvd.local_rank()}_{epoch}', 'rb')", "Source().rows()"),
         (STREAM, "Source('held').rows()"),
+        (
+            STREAM,
+            "Source('part_%d' % hvd.local_rank()).rows()\nheld = Source().rows()\n"
+            "if hvd.rank() == 0:\n    model.evaluate(held)",
+        ),
+        (STREAM, "Source('held').rows()\nunread = Source().rows()\nif hvd.rank() == 0:\n    next(iter(unread))"),
         (STREAM, "Source().rows() if hvd.local_rank() == 0 else rows_of_another_process()"),
         ("tf.data.TFRecordDataset('/opt/ml/input/data/held/rows')", "Source().rows()"),
     ],
