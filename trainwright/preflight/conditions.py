@@ -123,7 +123,9 @@ _COMPARED = frozenset({"flag", "out", "own", "of-root", "clock", "cpu-tensor", "
 def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
     """Return what is known of a comparison: of ``rank == 0`` that it is true in one process."""
     one, other = left.single(), right.single()
-    if one is not ... and other is not ... and type(op) in _COMPARE:
+    # What each process decides for itself has the constant of the pass that was followed: `self.bad += 1`.
+    decided = not (left.tags | right.tags) & {"own", "clock"}
+    if decided and one is not ... and other is not ... and type(op) in _COMPARE:
         try:
             known = _COMPARE[type(op)](one, other)
             return Value(tags=(left.tags | right.tags) & {"flag"}, constants=(known,), sure=left.sure and right.sure)

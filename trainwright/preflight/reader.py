@@ -82,9 +82,10 @@ class Module:
 
     @cached_property
     def counted(self) -> frozenset[str]:
-        """The attributes that something is added to: counters, whose first value decides nothing."""
+        """The attributes whose first value decides nothing: counters, and `self.best is None or loss < self.best`."""
         added = (node.target for node in self.nodes if isinstance(node, ast.AugAssign))
-        return frozenset(target.attr for target in added if isinstance(target, ast.Attribute))
+        counters = {target.attr for target in added if isinstance(target, ast.Attribute)}
+        return frozenset(counters).union(*map(_best, self.nodes))
 
     @cached_property
     def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
@@ -125,6 +126,22 @@ class Module:
         """Every node that has a position, in source order."""
         placed = [node for node in self.parents if hasattr(node, "lineno")]
         return tuple(sorted(placed, key=lambda n: (n.lineno, n.col_offset)))  # type: ignore[attr-defined]
+
+
+def _best(node: ast.AST) -> set[str]:
+    """Return the attribute that a condition compares, unless it is None still: the best value so far."""
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        first, *others = node.values
+    elif isinstance(node, ast.If):
+        first, others = node.test, [each.test for each in node.orelse[:1] if isinstance(each, ast.If)]
+    else:
+        return set()
+    if not (
+        isinstance(first, ast.Compare) and isinstance(first.ops[0], ast.Is) and isinstance(first.left, ast.Attribute)
+    ):
+        return set()
+    compared = {ast.unparse(part) for each in others if isinstance(each, ast.Compare) for part in ast.walk(each)}
+    return {first.left.attr} if ast.unparse(first.left) in compared else set()
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,30 @@ STOPPED = (
     "for epoch in range(9):\n    sampler.set_epoch(epoch)\n    for x in train:\n        model(x).sum().backward()\n"
     "        optimizer.step()\n    if evaluate() > 3:\n        break\n"
 )
+COUNTED = (
+    STOPPED[: STOPPED.index("for epoch")]
+    + "class Patience:\n    def __init__(self, most):\n        self.most, self.lowest, self.missed = most, {first}, 0\n"
+    "    def see(self, value):\n        {better}:\n            self.lowest, self.missed = value, 0\n"
+    "            return True\n        self.missed += 1\n        return False\n"
+    "    @property\n    def over(self):\n        return self.missed > self.most\n"
+    "patience = Patience(4)\nfor epoch in range(9):\n    sampler.set_epoch(epoch)\n    for x in train:\n"
+    "        model(x).sum().backward()\n        optimizer.step()\n    patience.see(evaluate())\n"
+    "    if {over}:\n        break\n"
+)
+WAYS_TO_COUNT = {
+    "an early stop, by a property that counts": ("1e9", "if value < self.lowest", "patience.over"),
+    "an early stop, by a counter": ("1e9", "if value < self.lowest", "patience.missed == 4"),
+    "an early stop, without a first value": (
+        "None",
+        "if self.lowest is None or value < self.lowest",
+        "patience.over",
+    ),
+    "an early stop, without a first value, in two steps": (
+        "None",
+        "if self.lowest is None:\n            self.lowest = value\n        elif value < self.lowest",
+        "patience.missed >= patience.most",
+    ),
+}
 JOINED = "both = torch.tensor([total, seen]).cuda(); dist.all_reduce(both); total, seen = both.tolist()"
 SETTINGS = """
 from dataclasses import asdict, dataclass
@@ -205,6 +229,15 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         TWO,
     ),
     "arguments of a dataclass": ("TW157", SETTINGS.format(save=500), SETTINGS.format(save=400), PASSED),
+    **{
+        name: (
+            "TW401",
+            COUNTED.format(joined="pass", first=first, better=better, over=over),
+            COUNTED.format(joined=JOINED, first=first, better=better, over=over),
+            TWO,
+        )
+        for name, (first, better, over) in WAYS_TO_COUNT.items()
+    },
     "a last batch by a default": ("TW177", CUT.format(last="False"), CUT.format(last="True"), SMP_JOB),
     "a device map by a default": ("TW158", PLACED.format(default="'auto'"), PLACED.format(default="''"), PASSED),
     "groups of parameters": (
