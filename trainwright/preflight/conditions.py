@@ -69,6 +69,9 @@ def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
         return value.with_tags("own")
     if any(guard.kind == "clock" for guard in guards) and value.code is None:
         return value.with_tags("clock")
+    made = (value.attrs or {}).get("(returned)")
+    if made is not None and guards and guards[-1].kind in ("one", "host"):
+        made.tags |= {"only-one"}  # `if rank == 0: return lambda: ModelCheckpoint(path)`
     if guards and guards[-1].kind == "others" and value.single() is None:
         return value.with_tags("only-one")  # `if rank != 0: return None`
     if guards and guards[-1].kind in ("one", "host", "others") and _is_path(value):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.preflight.evaluate import Evaluator
-from trainwright.preflight.events import Guard, JobStart
+from trainwright.preflight.events import OF_RANK, Guard, JobStart
 from trainwright.preflight.known import said
 from trainwright.preflight.reader import Module
 from trainwright.preflight.syntax import Function, qualified
@@ -28,6 +28,7 @@ class Body:
         target: the name that it gives what was yielded.
         block: its statements.
         scope: the names that it sees.
+        guards: the conditions around it.
         ended: whether what follows is not reached; None until it has run.
     """
 
@@ -41,6 +42,7 @@ class Body:
     outside: int
     contexts: tuple[str, ...]
     functions: int
+    guards: tuple[Guard, ...] = ()
     ended: bool | None = None
 
 
@@ -80,7 +82,7 @@ class Functions(Evaluator):
         body = Body(
             items[1:], item.optional_vars, block, scope, self.module, self.stack, self.depth, self.outside, (), 0
         )
-        body.contexts, body.functions = self.contexts, len(self.taken)
+        body.contexts, body.functions, body.guards = self.contexts, len(self.taken), self.guards
         self.waiting.append(body)
         value = self.value(item.context_expr, scope)
         if body in self.waiting:
@@ -124,13 +126,18 @@ class Functions(Evaluator):
         self.yielded[-1] += found
         body = self.taken[-1]
         if body is not None:
-            before = (self.module, self.stack, self.depth, self.outside, self.contexts)
+            before = (self.module, self.stack, self.depth, self.outside, self.contexts, self.guards)
+            # Every process comes to a yield, or contextlib raises an error; they may differ in what they get there.
+            inner = [guard for guard in self.guards if guard not in body.guards]
+            self.guards = (*body.guards, *(guard for guard in inner if guard.kind not in OF_RANK))
+            if len(self.guards) < len(before[-1]) and value.attrs is None and value.code is None:
+                value = value.with_tags("uneven")
             kept = (self.taken, self.yielded, self.returned)
             self.module, self.stack, self.depth, self.outside = body.module, body.stack, body.depth, body.outside
             self.contexts = (*body.contexts, *self.contexts[-1:])
             self.taken, self.yielded, self.returned = (each[: body.functions] for each in kept)  # type: ignore[assignment]
             body.ended = self._run_body(body, value)
-            self.module, self.stack, self.depth, self.outside, self.contexts = before
+            self.module, self.stack, self.depth, self.outside, self.contexts, self.guards = before
             self.taken, self.yielded, self.returned = kept
         return Value()
 

@@ -79,8 +79,9 @@ def _tensorflow(code: ScriptFacts) -> Iterator[Finding]:
     """Check the two functions of the library for TensorFlow that are stricter than Horovod's."""
     inits = [e for e in code.ran("init", live=True) if e.name == f"{TENSORFLOW}.init" and not e.guards]
     inits = [e for e in inits if not any(isinstance(node, ast.Try) for node in ancestors(e.module, e.node))]
-    if len(inits) > 1:
-        first, again = inits[:2]
+    first = inits[0] if inits else None
+    again = next((e for e in inits if first is not None and e.node is not first.node), None)
+    if first is not None and again is not None:
         where = f"in line {first.line}" if first.module is again.module else f"in {first.module.name}:{first.line}"
         yield at(TWICE, (again.module, again.node), f"`{ast.unparse(again.node)}` after that {where}")
     for event in code.ran("allreduce", live=True):

@@ -330,10 +330,15 @@ def _among(wrapper: Value, made: Collection[Value]) -> bool:
 
 
 def for_one(there: Value, elsewhere: Value) -> None:
-    """Note of what is in a list of the first process, and not in that of the others, that only that process has it."""
-    for item in there.items or ():
-        if not any(item is each for each in elsewhere.items or ()):
+    """Note of what is in a list of the first process, or what its lambda makes, that the others do not have it."""
+    for item in _held(there):
+        if not any(item is each for each in _held(elsewhere)):
             item.tags |= {"only-one"}
+
+
+def _held(value: Value) -> list[Value]:
+    made = (value.attrs or {}).get("(returned)")
+    return [*(value.items or ()), *([made] if made is not None else [])]
 
 
 def merge(values: Iterable[Value]) -> Value:

@@ -11,6 +11,7 @@ from tests.support.training_scripts import DDP, LOOP, P4D, SMP_JOB, TORCHRUN, co
 
 HOSTS: dict[str, Any] = {"instance_type": "ml.p3.8xlarge", "instance_count": 2, "plan": {"framework": "tensorflow"}}
 ONE = {"instance_type": "ml.p3.8xlarge", "plan": {"framework": "tensorflow"}}
+HVD: dict[str, Any] = {**ONE, "distribution": {"mpi": {"enabled": True, "processes_per_host": 4}}}
 PASSED: dict[str, Any] = {"distribution": TORCHRUN, "instance_type": P4D, "hyperparameters": {"epochs": 3}}
 STOPPED = (
     DDP + "def loaders():\n    made = []\n    for rows in ('training', 'validation'):\n"
@@ -121,6 +122,12 @@ REPORTED = (
     "loss = strategy.run(step, args=(next(batches),))\n"
     "{guard}strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)"
 )
+PLACED_BY_RANK = (
+    "from contextlib import contextmanager\n@contextmanager\ndef place():\n    if me == 0:\n"
+    "        yield '/opt/ml/model/1'\n    else:\n        yield '/tmp/other'\n"
+)
+SAVED = "with place() as path:\n    model.save(path)\n"
+SAVED_BY_ONE = "if me == 0:\n    with place() as path:\n        model.save(path)\n"
 BACKBONE = """
 import tensorflow as tf
 strategy = tf.distribute.MirroredStrategy()
@@ -175,6 +182,28 @@ def main():
     model.fit(data)
 main()
 """
+CHOSEN = """
+import horovod.tensorflow.keras as hvd
+import tensorflow as tf
+hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+class Nothing(tf.keras.callbacks.Callback):
+    pass
+def chosen(make):
+    {choose}
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.compile(optimizer=hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.1 * hvd.size())), loss="mse")
+table = {{
+    "first": lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    "means": hvd.callbacks.MetricAverageCallback,
+    "kept": {kept},
+}}
+model.fit(data, callbacks=[make() for make in table.values()], validation_data=held)
+"""
+KEPT = "lambda: tf.keras.callbacks.ModelCheckpoint('/opt/ml/checkpoints/best.h5', save_weights_only=True)"
+STOPS = "lambda: tf.keras.callbacks.EarlyStopping(patience=3)"
+BY_RANK = "return make if hvd.rank() == 0 else Nothing"
 CHECKED = """
 import horovod.tensorflow.keras as hvd
 import tensorflow as tf
@@ -210,11 +239,29 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         STATEFUL.format(hidden="tuple(h.detach() for h in hidden)"),
         {"instance_type": "ml.g5.xlarge"},
     ),
+    "a callback of every process, through a table": (
+        "TW141",
+        CHOSEN.format(choose="return make", kept=f"chosen({KEPT})"),
+        CHOSEN.format(choose=BY_RANK, kept=f"chosen({KEPT})"),
+        HVD,
+    ),
+    "a callback of every process, through a table and a condition": (
+        "TW141",
+        CHOSEN.format(choose="return make or Nothing", kept=f"chosen({KEPT})"),
+        CHOSEN.format(choose="if hvd.rank() == 0:\n        return make\n    return Nothing", kept=f"chosen({KEPT})"),
+        HVD,
+    ),
+    "an early stop of the first process, through a table": (
+        "TW400",
+        CHOSEN.format(choose=BY_RANK, kept=f"chosen({STOPS})"),
+        CHOSEN.format(choose=BY_RANK, kept=STOPS),
+        HVD,
+    ),
     "validation data of the first process": (
         "TW128",
         CHECKED.format(only="if hvd.rank() != 0:\n        return None"),
         CHECKED.format(only="if not rows:\n        return None"),
-        {**ONE, "distribution": {"mpi": {"enabled": True, "processes_per_host": 4}}},
+        HVD,
     ),
     "a strategy of another module's import": (
         "TW187",
@@ -262,6 +309,22 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "TW128",
         CLUSTER.format(index=OF_HOST, train=REPORTED.format(guard="if me == 0:\n    ")),
         CLUSTER.format(index=OF_HOST, train=REPORTED.format(guard="")),
+        HOSTS,
+    ),
+    "a save of the chief alone, to the place that a block gives": (
+        "TW168",
+        CLUSTER.format(index=OF_HOST, train=PLACED_BY_RANK + SAVED_BY_ONE),
+        CLUSTER.format(index=OF_HOST, train=PLACED_BY_RANK + SAVED),
+        HOSTS,
+    ),
+    "a save of all, to the place that a block gives": (
+        "TW141",
+        CLUSTER.format(
+            index=OF_HOST,
+            train="from contextlib import contextmanager\n@contextmanager\n"
+            "def place():\n    yield '/opt/ml/model/1'\n" + SAVED,
+        ),
+        CLUSTER.format(index=OF_HOST, train=PLACED_BY_RANK + SAVED),
         HOSTS,
     ),
     "a backbone from outside of the scope": (
