@@ -294,6 +294,10 @@ def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
         return
     folder = _folder(code)
     given = [*code.given.values(), *job.hyperparameters.values(), *job.environment.values()]
+    # Without a directory, SMP's manager writes there (SDK 2's documentation, smd_model_parallel_tensorflow).
+    managers = [e for e in code.ran("CheckpointManager") if e.name.startswith("smdistributed.modelparallel.")]
+    if folder.rstrip("/") == "/opt/ml/checkpoints" and any(e.arg("directory", 1) is None for e in managers):
+        return
     if not code.says("^" + folder.rstrip("/")) and not any(str(value).startswith(folder) for value in given):
         why = "spot instances" if job.spot else "checkpoint"
         yield at(NO_CHECKPOINT, (entry, entry.tree), f"the job has {why}, but the script never uses {folder}")

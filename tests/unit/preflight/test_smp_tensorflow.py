@@ -191,3 +191,20 @@ def test_horovod_is_initialised_by_the_library():
     assert reduced in text
     assert not codes(text, job()) & {"TW182", "TW183", "TW184", "TW185", "TW498"}
     assert "TW498" in codes(text.replace("smp.init()\n", "smp.init()\nhvd.init()\n"), job())
+
+
+@pytest.mark.parametrize(
+    ("folder", "manager", "lost"),
+    [
+        ("/opt/ml/checkpoints", "smp.CheckpointManager(kept)", False),
+        ("/opt/ml/checkpoints/", "smp.CheckpointManager(kept, max_to_keep=2)", False),
+        ("/opt/ml/other", "smp.CheckpointManager(kept)", True),
+        ("/opt/ml/checkpoints", "smp.CheckpointManager(kept, '/tmp/kept')", True),
+        ("/opt/ml/checkpoints", "tf.train.CheckpointManager(kept, '/tmp/kept', max_to_keep=2)", True),
+    ],
+)
+def test_the_library_s_manager_has_the_folder_that_is_copied_to_s3(folder, manager, lost):
+    """SDK 2's documentation of smp.CheckpointManager: directory="/opt/ml/checkpoints" by default."""
+    kept = {"checkpoint": {"s3_uri": "s3://bucket/kept", "local_path": folder}}
+    text = script() + f"kept = tf.train.Checkpoint(net=net)\nmanager = {manager}\nmanager.save()\n"
+    assert ("TW143" in codes(text, job() | kept)) is lost
