@@ -127,9 +127,9 @@ class Functions(Evaluator):
         body = self.taken[-1]
         if body is not None:
             before = (self.module, self.stack, self.depth, self.outside, self.contexts, self.guards)
-            # Every process comes to a yield, or contextlib raises an error; they may differ in what they get there.
-            inner = [guard for guard in self.guards if guard not in body.guards]
-            self.guards = (*body.guards, *(guard for guard in inner if guard.kind not in OF_RANK))
+            # Where the other processes come to another yield, all run the block, and differ in what they get there.
+            same = (guard in body.guards or not _yields_beside(self.running[-1], guard, node) for guard in self.guards)
+            self.guards = tuple(guard for guard, kept in zip(self.guards, same, strict=True) if kept)
             if len(self.guards) < len(before[-1]) and value.attrs is None and value.code is None:
                 value = value.with_tags("uneven")
             kept = (self.taken, self.yielded, self.returned)
@@ -304,6 +304,16 @@ def _keeps(decorator: Value) -> bool:
 def _enters(code: Code) -> bool:
     """Return whether a function is a generator that a ``with`` enters."""
     return any(name.endswith("contextmanager") for name in code.decorators)
+
+
+def _yields_beside(code: Code, guard: Guard, here: ast.expr) -> bool:
+    """Return whether a generator has another yield for the processes on the other side of a condition on the rank."""
+    if guard.kind not in OF_RANK:
+        return False
+    chosen = [n for n in ast.walk(code.node) if isinstance(n, ast.If) and n.test is guard.node]
+    side = [part for each in chosen for part in (each.body if guard.side else each.orelse)]
+    within = {here, *(inner for part in side for inner in ast.walk(part))}
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in within for n in ast.walk(code.node))
 
 
 def _yields_in(loop: ast.For) -> bool:
