@@ -53,11 +53,15 @@ def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
         what = f"`{_text(taken[0])}` asks the plain tape, not the one of line {tapes[0].line}"
         yield _at(NOT_REDUCED, taken[0], what)
         return
-    for event in code.ran("apply_gradients", live=True) if tapes else ():
+    applied = [e for e in code.ran("apply_gradients") if e.args and tapes]
+    plain = [e for e in applied if _of_plain_tape(code, e.args[0])]
+    for event in plain:
+        # A first step without an average makes the variables that are sent then, as in Horovod's elastic examples.
+        others = (e for e in applied if e.node is event.node or e.receiver is event.receiver)
         # Steps of its own that an outer tape records, as of meta-learning, are not averaged one by one.
         inner = "tensorflow.GradientTape" in event.contexts
         wrapped = event.receiver is not None and "hvd" in event.receiver.tags
-        if event.args and not (wrapped or inner) and _of_plain_tape(code, event.args[0]):
+        if not (event.detached or wrapped or inner) and all(e in plain for e in others):
             what = f"`{_text(event)}` takes the gradients of a plain tape; the one of line {tapes[0].line} is wrapped"
             yield _at(NOT_REDUCED, event, what)
             return

@@ -124,6 +124,16 @@ def test_each_optimizer_gets_averaged_gradients(name):
     assert ("TW185" in codes(TWO_NETS.format(steps="\n    ".join(steps)), MPI)) is wrong
 
 
+def test_a_first_step_may_go_without_an_average():
+    """Horovod's elastic examples: it makes the variables, before the state of the first process is sent to all."""
+    steps = (
+        "if averaged:\n        one = hvd.DistributedGradientTape(one)",
+        "first.apply_gradients(zip(one.gradient(a, maker.trainable_variables), maker.trainable_variables))",
+    )
+    text = TWO_NETS.format(steps="\n    ".join(steps)).replace("def update(x):", "def update(x, averaged=True):")
+    assert "TW185" not in codes(text.replace("for step", "update(data[0], averaged=False)\nfor step"), MPI)
+
+
 @pytest.mark.parametrize(
     ("scale", "of", "unscale", "expected"),
     [
