@@ -106,20 +106,18 @@ def _skips(code: ScriptFacts) -> bool:
 
 def _order(code: ScriptFacts) -> Iterator[Finding]:
     """Report a shuffle, or a share, in which the parts of one model differ."""
-    # Horovod counts the copies of a part, as smp.init() initialises it.
-    if any(e.name.startswith("horovod.") and e.role in ("rank", "local_rank", "world") for e in code.events):
-        return
+    numbers = [e for e in code.events if e.role in ("rank", "local_rank", "world")]
     seeds = code.ran("set_seed", "set_random_seed", live=True)
     seeds = [e for e in seeds if e.name.startswith("tensorflow.") and e.args]
     for event in seeds:
-        if _differs(event, event.args[0]):
+        if _differs(event, event.args[0]) and not _of_copies(numbers, event):
             yield _at(OTHER_SAMPLES, event, ": another seed for each part of the model")
             return
     for event in code.ran("shuffle", live=True):
         data, seed = event.receiver, event.arg("seed", 1)
         if data is None or "dataset" not in data.tags or event.opened:
             continue
-        if seed is not None and _differs(event, seed):
+        if seed is not None and _differs(event, seed) and not _of_copies(numbers, event):
             yield _at(OTHER_SAMPLES, event, ": another seed for each part of the model")
             return
         if (seed is None or seed.single() is None) and not code.mentions("set_seed", "set_random_seed"):
@@ -129,7 +127,7 @@ def _order(code: ScriptFacts) -> Iterator[Finding]:
         count, index = event.arg("num_shards", 0), event.arg("index", 1)
         data = event.receiver
         what = of_partitions(code, count, index) if count is not None and index is not None else ""
-        if what and data is not None and "dataset" in data.tags:
+        if what and data is not None and "dataset" in data.tags and not _of_copies(numbers, event):
             yield _at(WRONG_SHARE, event, f": {what}")
             return
 
@@ -139,3 +137,9 @@ def _differs(event: Event, seed: Value) -> bool:
     # `rank % copies`, which may be the number of a copy, is known as a local rank, too.
     local = "local_rank" in seed.tags and "local_rank()" in ast.unparse(event.node)
     return (local or bool(seed.tags & _APART)) and "dp_rank" not in seed.tags
+
+
+def _of_copies(numbers: list[Event], event: Event) -> bool:
+    """Return whether a call's numbers may be Horovod's: of the copies of a part, as smp.init() initialises it."""
+    inside = set(ast.walk(event.node))
+    return any(e.name.startswith("horovod.") for e in [e for e in numbers if e.node in inside] or numbers)

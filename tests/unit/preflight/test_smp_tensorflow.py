@@ -166,6 +166,24 @@ CASES: dict[str, tuple[set[str], str, dict[str, Any] | None]] = {
     "a model in one part": (set(), script(".shuffle(500, seed=smp.rank())" + FULL), job(partitions=1)),
     "a share of each process": ({"TW175"}, script(".shard(smp.size(), smp.rank())" + SEEDED + FULL), job()),
     "a share of each copy": (set(), script(".shard(smp.dp_size(), smp.dp_rank())" + SEEDED + FULL), job()),
+    "the rank as seed, beside Horovod's": (
+        {"TW532"},
+        script(
+            ".shuffle(500, seed=smp.rank())" + FULL,
+            before="import horovod.tensorflow as hvd",
+            skip="if hvd.rank() == 0:\n        print(hvd.size())",
+        ),
+        job(),
+    ),
+    "a seed of Horovod, with a name": (
+        set(),
+        script(
+            ".shuffle(500, seed=seed)" + FULL,
+            before="import horovod.tensorflow as hvd",
+            cut="seed = hvd.rank()",
+        ),
+        job(),
+    ),
     "a share by Horovod, of the copies": (
         set(),
         script(
