@@ -59,6 +59,8 @@ class AbstractState:
         self.uncalled: list[tuple[Module, ast.expr]] = []
         # Loops, and attributes that are set, for which the process's own clock decides: file, place.
         self.clocked: list[tuple[Module, ast.While | ast.Attribute]] = []
+        # Loops that go on by what the process computed from its own share of the data: file, place.
+        self.own_loops: list[tuple[Module, ast.While]] = []
         # Layers that are put into a model: file, place, model, conditions, how many calls came before.
         self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
         # What is asked of a wrapper, though only the model in it has it: file, place, conditions.

@@ -176,9 +176,7 @@ class Interpreter(Functions):
                 self.assign(node.target, items, scope)
                 self._loop(node, scope)
             case ast.While():
-                if "clock" in self.value(node.test, scope).tags and not self.detached:
-                    self.clocked.append((self.module, node))
-                self._loop(node, scope)
+                self._while(node, scope)
             case ast.With() | ast.AsyncWith():
                 return self.with_block(node.items, node.body, scope)
             case ast.Try() | ast.TryStar():
@@ -352,6 +350,13 @@ class Interpreter(Functions):
                 scope.names[name] = value if there is None else join(there, value)
         self.loops = before
         self.block(node.orelse, scope)
+
+    def _while(self, node: ast.While, scope: Scope) -> None:
+        timed = "clock" in self.value(node.test, scope).tags
+        self._loop(node, scope)
+        own = "own" in self.value(node.test, scope).tags  # as a pass leaves it
+        self.clocked += [(self.module, node)] if timed and not self.detached else []
+        self.own_loops += [(self.module, node)] if own and not self.detached else []
 
     @staticmethod
     def _varies(node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:

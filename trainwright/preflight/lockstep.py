@@ -164,15 +164,15 @@ def _parted(joint: list[Event]) -> Iterator[Finding]:
 
 
 def _until(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
-    """Report a loop with collectives that each process ends by its own clock."""
-    for module, loop in code.clocked:
-        if not isinstance(loop, ast.While):
-            continue
-        calls = [e for e in joint if loop in e.loops and not e.by_rank and "group" not in e.keywords]
-        if calls:
-            what = f"`while {_text(loop.test)}`, with {collective(calls[0])} in line {calls[0].line}"
-            yield at(OWN_CLOCK, (module, loop), what)
-            return
+    """Report a loop with collectives that each process ends by its own clock, or its own share of the data."""
+    timed = [(module, loop) for module, loop in code.clocked if isinstance(loop, ast.While)]
+    for rule, loops in ((OWN_CLOCK, timed), (OWN_DECISION, code.own_loops)):
+        for module, loop in loops:
+            calls = [e for e in joint if loop in e.loops and not e.by_rank and "group" not in e.keywords]
+            if calls:
+                what = f"`while {_text(loop.test)}`, with {collective(calls[0])} in line {calls[0].line}"
+                yield at(rule, (module, loop), what)
+                break
 
 
 def _within(guard: Guard, exit_: Exit) -> bool:

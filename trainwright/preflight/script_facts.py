@@ -180,6 +180,11 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.clocked if self.events else []
 
     @property
+    def own_loops(self) -> list[tuple[Module, ast.While]]:
+        """Loops that go on by what the process computed from its own share of the data: file, place."""
+        return self._interpreter.own_loops if self.events else []
+
+    @property
     def imported(self) -> list[tuple[str, tuple[Guard, ...]]]:
         """The libraries that the script is seen to import, with the conditions."""
         return self._interpreter.imported if self.events else []

@@ -48,6 +48,13 @@ WAYS_TO_COUNT = {
         "patience.missed >= patience.most",
     ),
 }
+WHILE = (
+    STOPPED[: STOPPED.index("for epoch")]
+    + "epoch, missed, lowest = 0, 0, 1e9\nwhile epoch < 90 and {going}:\n    epoch += 1\n"
+    "    sampler.set_epoch(epoch)\n    for x in train:\n        model(x).sum().backward()\n        optimizer.step()\n"
+    "    error = evaluate()\n    if error < lowest:\n        missed, lowest = 0, error\n"
+    "    else:\n        missed += 1\n"
+)
 JOINED = "both = torch.tensor([total, seen]).cuda(); dist.all_reduce(both); total, seen = both.tolist()"
 SETTINGS = """
 from dataclasses import asdict, dataclass
@@ -284,6 +291,15 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
             TWO,
         )
         for name, (first, better, over) in WAYS_TO_COUNT.items()
+    },
+    **{
+        f"a loop that goes on while {going}": (
+            "TW401",
+            WHILE.format(joined="pass", going=going),
+            WHILE.format(joined=JOINED, going=going),
+            TWO,
+        )
+        for going in ("missed < 4", "not missed > 3", "lowest > 0.1")
     },
     "a last batch by a default": ("TW177", CUT.format(last="False"), CUT.format(last="True"), SMP_JOB),
     "a device map by a default": ("TW158", PLACED.format(default="'auto'"), PLACED.format(default="''"), PASSED),
