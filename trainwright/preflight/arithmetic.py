@@ -27,6 +27,13 @@ def without_quotient(tags: Marks) -> Marks:
     return frozenset(tag for tag in tags if not tag.startswith(QUOTIENT))
 
 
+def quotient(left: Value, right: Value) -> Marks:
+    """Return what a division makes of the number of processes, or by it; a quotient by it is not that number."""
+    if "world" in right.tags:
+        return NONE if "per-replica" in right.tags else frozenset({"per-replica"})
+    return frozenset({"part"}) if "world" in left.tags else NONE
+
+
 def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts: Sequence[str]) -> Marks:
     """Return the facts of a result.
 
@@ -47,7 +54,7 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
     if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):
         flows |= (left.tags | right.tags) & {"cpu-tensor"}
     if isinstance(op, ast.Div | ast.FloorDiv):
-        flows |= {"per-replica"} if "world" in right.tags else {"part"} if "world" in left.tags else set()
+        flows |= quotient(left, right)
         if "length" in left.tags and left.of is not None and "dataset" in left.of.tags - {"loader", "sharded", "own"}:
             flows |= {"all-batches"}
         flows -= {"all-batches"} if "world" in right.tags else NONE

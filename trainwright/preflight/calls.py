@@ -258,6 +258,10 @@ class Calls(AbstractState):
 
     def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: Scope) -> None:
         items = value.items
+        star = next((place for place, each in enumerate(targets) if isinstance(each, ast.Starred)), None)
+        if items is not None and star is not None and len(items) >= len(targets):  # `engine, *_ = initialize(…)`
+            end = len(items) - (len(targets) - star - 1)
+            items = (*items[:star], Value(items=items[star:end]), *items[end:])
         if items is not None and len(items) == len(targets):
             for target, item in zip(targets, items, strict=True):
                 self.assign(target, item, scope)

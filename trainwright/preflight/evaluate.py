@@ -243,6 +243,8 @@ class Evaluator(Calls):
                 if len(str(result)) < 2000:
                     tags = arithmetic.without_quotient(left.tags | (right.tags - {"flag"}))
                     tags |= self._quotient(node, left, right)
+                    if isinstance(node.op, ast.Div | ast.FloorDiv):
+                        tags |= arithmetic.quotient(left, right)
                     return Value(tags=tags, constants=(result,), sure=left.sure and right.sure)
             except (KeyError, ArithmeticError, TypeError, ValueError):
                 pass

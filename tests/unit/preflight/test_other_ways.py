@@ -70,6 +70,19 @@ GRAPH = (
     "loader = DataLoader(graph, nodes, sampler, device='cuda', batch_size=8, shuffle=True, use_ddp=True)\n"
     "for x in loader:\n    model(x).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
 )
+ENGINE = (
+    "import deepspeed\nimport torch\nmodel = torch.nn.Linear(2, 2)\n"
+    "{made} = deepspeed.initialize(model=model, config='ds.json')\n"
+    "for x in loader:\n    engine.backward(engine(x).sum())\n    {step}\n"
+)
+PARTS = (
+    "import os\nimport torch\nimport torch.distributed as dist\n"
+    "from torch.nn.parallel import DistributedDataParallel as DDP\ntorch.manual_seed(1)\n"
+    "dist.init_process_group('nccl')\nmodel = DDP(torch.nn.Linear(2, 2).cuda())\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nworld = dist.get_world_size()\n"
+    "parts = {parts}\nfor x in loader:\n    for part in x.chunk(parts):\n        loss = model(part).sum()\n"
+    "        loss = loss / parts\n        loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
 # By source of the idiom: the rule, the job, a script with the mistake, and the correct script.
 WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
@@ -101,6 +114,24 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         MPI,
         HOOKED.format(given="plain"),
         HOOKED.format(given="opt"),
+    ),
+    "DeepSpeed, getting started: of what initialize returns, the script takes the engine alone": (
+        "TW156",
+        TORCHRUN,
+        ENGINE.format(made="engine, optimizer, *_", step="optimizer.step()\n    engine.step()"),
+        ENGINE.format(made="engine, *_", step="engine.step()"),
+    ),
+    "karpathy/nanoGPT, train.py: the parts of a step are shared out, and a loss is divided by their number": (
+        "TW485",
+        TORCHRUN,
+        PARTS.format(parts="world"),
+        PARTS.format(parts="steps // world"),
+    ),
+    "karpathy/nanoGPT, train.py, with a number that is known": (
+        "TW485",
+        TORCHRUN,
+        PARTS.format(parts="world"),
+        PARTS.format(parts="40 // world"),
     ),
     "dmlc/dgl, examples/multigpu: a loader that divides its nodes": (
         "TW171",
