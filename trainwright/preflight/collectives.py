@@ -75,8 +75,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if place in reported or _answered(code, event, guard):
             continue
         reported.add(place)
-        says = condition(guard)
-        yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
+        half = _half(code, event, guard)
+        says = f"{what} runs only where {condition(guard)}"
+        if half is None:
+            yield at(DEADLOCK, (event.module, event.node), says)
+            continue
+        reported.add((half[0].module.name, half[0].line))
+        says += f", and the one in line {half[0].line} where {condition(half[1])}: they fit on the first host alone"
+        yield at(DEADLOCK, (event.module, event.node), says, remedy="The local rank in both conditions, or the global.")
 
 
 def called_by_library(code: ScriptFacts, event: Event, depth: int = 2) -> bool:
@@ -173,9 +179,8 @@ def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
 
     Either in the other branch, or before or after it: `if rank != 0: barrier()` … `if rank == 0: barrier()`.
     """
-    for other in code.ran(event.last):
-        match = other.by_rank
-        if match is None or _function(other) is not _function(event):
+    for _, match in _beside(code, event):
+        if code.several_hosts and _of_other_processes(guard, match):
             continue
         opposite = {guard.kind, match.kind} in ({"one", "others"}, {"host", "others"})
         if opposite or (match.node is guard.node and match.side is not guard.side):
@@ -185,5 +190,28 @@ def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
     return False
 
 
+def _beside(code: ScriptFacts, event: Event) -> Iterator[tuple[Event, Guard]]:
+    """Yield the same calls in the function of a call, or in the context manager whose part that is."""
+    for other in code.ran(event.last):
+        if other.by_rank is not None and _function(other) is _function(event):
+            yield other, other.by_rank
+
+
+def _of_other_processes(guard: Guard, match: Guard) -> bool:
+    """Return whether one condition tells the processes of a host apart, and the other those of all hosts."""
+    unclear = any(each.kind == "ranks" and not each.local for each in (guard, match))  # `rank % 8 == 0`
+    return guard.local is not match.local and not unclear
+
+
+def _half(code: ScriptFacts, event: Event, guard: Guard) -> tuple[Event, Guard] | None:
+    """Return the call, with its condition, that answers another one only on the first host."""
+    for other, match in _beside(code, event) if code.several_hosts else ():
+        first = [each.kind in ("one", "host") for each in (guard, match)]
+        if first[0] is not first[1] and _of_other_processes(guard, match):
+            return other, match
+    return None
+
+
 def _function(event: Event) -> Code | None:
-    return event.stack[-1] if event.stack else None
+    code = event.stack[-1] if event.stack else None
+    return code.owner if code is not None and code.name in ("__enter__", "__exit__") else code

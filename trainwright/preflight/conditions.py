@@ -57,9 +57,10 @@ def sides(test: Value, node: ast.expr) -> tuple[Guard, Guard]:
     """Return a condition on its two sides."""
     chosen, single = "chosen" in test.tags, test.single()
     default = bool(single) if single is not ... and "flag" in test.tags and not test.sure else None
+    local = bool({"zero:local", "nonzero:local"} & test.tags) and not {"zero:rank", "nonzero:rank"} & test.tags
     return (
-        Guard(kind_of(test.tags, True), node, True, chosen, default),
-        Guard(kind_of(test.tags, False), node, False, chosen, default),
+        Guard(kind_of(test.tags, True), node, True, chosen, default, local),
+        Guard(kind_of(test.tags, False), node, False, chosen, default, local),
     )
 
 

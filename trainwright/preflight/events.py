@@ -58,7 +58,8 @@ class Guard:
     """A condition under which code runs, and its side: True in the ``if`` branch.
 
     ``chosen``: an argument or something unknown decides as well, as in ``args.wandb and rank == 0``. ``default``: what
-    the condition is where neither a hyperparameter nor a variable changes a default.
+    the condition is where neither a hyperparameter nor a variable changes a default. ``local``: it tells the processes
+    of a host apart, as in ``local_rank != 0``.
     """
 
     kind: Reach
@@ -66,6 +67,7 @@ class Guard:
     side: bool
     chosen: bool = False
     default: bool | None = None
+    local: bool = False
 
     @property
     def off(self) -> bool:

@@ -191,3 +191,36 @@ def test_the_processes_that_make_the_call_are_named(script: str, told: str) -> N
     (found,) = [each for each in findings(f"{HEAD}{script}{BARRIER}\n", ONE) if each.code == "TW128"]
     assert told in found.message
     assert ("not `" in found.message) == (told == "not `")
+
+
+HOSTS: dict[str, Any] = {**ONE, "instance_count": 2}
+LOCAL, GLOBAL = 'int(os.environ["LOCAL_RANK"])', "dist.get_rank()"
+IN_LINE = DDP + "if {first} != 0:\n    dist.barrier()\nprepare()\nif {second} == 0:\n    dist.barrier()\n"
+BLOCK = DDP + (
+    "from contextlib import contextmanager\n@contextmanager\ndef ahead():\n    leads = {second} == 0\n"
+    "    if {first} > 0:\n        dist.barrier()\n    yield\n    if leads:\n        dist.barrier()\n"
+    "with ahead():\n    prepare()\n"
+)
+OBJECT = DDP + (
+    "class Ahead:\n    def __enter__(self):\n        if {first} != 0:\n            dist.barrier()\n"
+    "    def __exit__(self, *error):\n        if {second} == 0:\n            dist.barrier()\n"
+    "with Ahead():\n    prepare()\n"
+)
+
+
+@pytest.mark.parametrize("script", [IN_LINE, BLOCK, OBJECT])
+@pytest.mark.parametrize("ranks", [(LOCAL, GLOBAL), (GLOBAL, LOCAL)])
+def test_the_first_of_a_host_and_the_first_of_all_are_the_same_on_one_host_only(
+    script: str, ranks: tuple[str, str]
+) -> None:
+    mixed = script.format(first=ranks[0], second=ranks[1])
+    (found,) = [each for each in findings(mixed, HOSTS) if each.code == "TW128"]
+    assert "first host alone" in found.message
+    assert "TW128" not in codes(mixed, ONE)
+    for rank in ranks:
+        assert "TW128" not in codes(script.format(first=rank, second=rank), HOSTS)
+
+
+def test_a_place_on_the_host_may_be_computed_from_the_rank() -> None:
+    computed = IN_LINE.format(first=LOCAL, second=f"{GLOBAL} % 8")
+    assert "TW128" not in codes(computed, HOSTS)
