@@ -13,7 +13,7 @@ from trainwright.preflight.huggingface import WRAPPED_NAMES
 from trainwright.preflight.paths import roots
 from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at
+from trainwright.preflight.syntax import Function, ancestors, at, meant
 from trainwright.preflight.values import WRAPPERS, Value
 
 BARE_NAMES = Rule(
@@ -202,16 +202,16 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("load_state_dict", live=True):
         base, kept = event.receiver, list(_kept(code, event)) if event.node.args else []
         owners = [state.of if state is not None and "state" in state.tags else None for state in kept]
-        if base is None or not owners or "optimizer" in base.tags:
+        tried = any(isinstance(outer, ast.Try) for outer in ancestors(event.module, event.node))
+        if base is None or not owners or "optimizer" in base.tags or tried:
             continue
         text = f"`{ast.unparse(event.node)[:60]}`: the names were saved"
+        strict = event.arg("strict", 1)
+        lost = ", and strict=False leaves all of them out" if strict is not None and strict.may_be(False) else ""
         if _is_wrapper(base) and all(owner is not None and "ddp" not in owner.tags for owner in owners):
-            if not event.keywords and len(event.node.args) == 1:
-                yield at(BARE_NAMES, (event.module, event.node), f"{text} without `module.`")
-                return
-        elif _is_bare(base) and all(owner is not None and _is_wrapper(owner) for owner in owners):
-            strict = event.arg("strict", 1)
-            lost = ", and strict=False leaves all of them out" if strict is not None and strict.may_be(False) else ""
+            yield at(BARE_NAMES, (event.module, event.node), f"{text} without `module.`{lost}")
+            return
+        if _is_bare(base) and all(owner is not None and _is_wrapper(owner) for owner in owners):
             remedy = "Save model.module.state_dict(), whose names are those of the model."
             yield at(BARE_NAMES, (event.module, event.node), f"{text} with `module.`{lost}", remedy=remedy)
             return
@@ -219,25 +219,43 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
 
 def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
     """Yield what the script saved as what a model gets: of a file of the same path, a part or all of it."""
-    given, value = load.node.args[0], load.args[0]
-    part = given.slice if isinstance(given, ast.Subscript) else None
-    if isinstance(given, ast.Subscript) and not isinstance(part, ast.Constant):
+    given, value = meant(load.module, load.node.args[0]), load.args[0]
+    part = _part(given)
+    if part is ...:
         return
     reads = [e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result in (value, value.of)]
-    paths = {ast.unparse(read.node.args[0]) for read in reads if read.node.args}
     for save in code.ran("save", live=True):
-        if save.name == "torch.save" and len(save.node.args) > 1 and _places(code, save) & paths:
-            if not isinstance(part, ast.Constant):
+        if save.name == "torch.save" and len(save.node.args) > 1 and any(_same_file(code, save, e) for e in reads):
+            if part is None:
                 yield save.args[0]
             elif save.args[0].attrs:
-                yield save.args[0].attrs.get(str(part.value))
+                yield save.args[0].attrs.get(str(part))
 
 
-def _places(code: ScriptFacts, save: Event) -> set[str]:
-    """Return the text of a file's path, and of those that it is renamed to."""
+def _part(given: ast.expr) -> object:
+    """Return the key of what is taken of a checkpoint: None for all of it, Ellipsis for a key that is not known."""
+    if isinstance(given, ast.Subscript):
+        key: ast.expr | None = given.slice
+    elif isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in ("get", "pop"):
+        key = given.args[0] if given.args else None
+    else:
+        return None
+    return key.value if isinstance(key, ast.Constant) else ...
+
+
+def _same_file(code: ScriptFacts, save: Event, read: Event) -> bool:
+    """Return whether a file that is read was saved under this path, or renamed to it: by its value, or its text."""
+    moves = [e for e in code.ran("replace", "rename", "move") if e.name in _MOVES and len(e.node.args) > 1]
     written = ast.unparse(save.node.args[1])
-    moves = [e.node.args for e in code.ran("replace", "rename", "move") if e.name in _MOVES and len(e.node.args) > 1]
-    return {written, *(ast.unparse(to) for what, to, *_ in moves if ast.unparse(what) == written)}
+    moved = [e for e in moves if ast.unparse(e.node.args[0]) == written]
+    places = [(save.args[1], save.node.args[1]), *((e.args[1], e.node.args[1]) for e in moved)]
+    for value, node in places:
+        known = value.single() is not ... and bool(read.args) and read.args[0].single() is not ...
+        if known and value.single() == read.args[0].single():
+            return True
+        if not known and read.node.args and ast.unparse(read.node.args[0]) == ast.unparse(node):
+            return True
+    return False
 
 
 def _is_bare(value: Value) -> bool:
