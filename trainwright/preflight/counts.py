@@ -34,15 +34,6 @@ LARGE_BATCH = Rule(
     remedy='global_batch_size // (int(os.environ["SM_NUM_GPUS"]) * len(json.loads(os.environ["SM_HOSTS"]))), or // '
     'int(os.environ["WORLD_SIZE"])',
 )
-UNEQUAL = Rule(
-    code="TW519",
-    severity="warning",
-    title="each process trains to the end of its own files, and those with fewer batches stop first",
-    source="Horovod's documentation, stall inspector: a reduction waits for every process; join(): for processes "
-    "with uneven data",
-    remedy="The same number of steps in every process (dataset.repeat() and take(steps), steps_per_epoch), or "
-    "hvd.join() after the loop.",
-)
 DEEPSPEED_BATCH = Rule(
     code="TW520",
     severity="error",
@@ -66,9 +57,8 @@ NO_SAMPLES = Rule(
     source="PyTorch, torch/utils/data/sampler.py, BatchSampler: batch_size should be a positive integer value",
     remedy="Pass the batch of all processes, or do not divide it.",
 )
-RULES = (SHORT_SCHEDULE, LONG_SCHEDULE, LARGE_BATCH, UNEQUAL, DEEPSPEED_BATCH, NO_SAMPLES)
+RULES = (SHORT_SCHEDULE, LONG_SCHEDULE, LARGE_BATCH, DEEPSPEED_BATCH, NO_SAMPLES)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-_UPDATES = ("step", "apply_gradients", "minimize")
 # How a name, and the help of an argument, say that a batch is that of the whole job.
 _WHOLE_NAME = re.compile(
     r"(global|total|effective|overall)_(train_)?batch|batch_(size_)?(global|total|effective)", re.I
@@ -97,8 +87,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     launch = code.launch
     if code.several_hosts and launch.launched and launch.per_host == launch.gpus and not code.smp:
         yield from _large_batches(code)
-    if code.horovod:
-        yield from _unequal(code)
     yield from _no_samples(code)
     if code.imports("deepspeed", certain=True) is not None:
         yield from _deepspeed_batch(code)
@@ -106,44 +94,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
     return at(rule, (event.module, event.node), f"`{ast.unparse(event.node.func)[:50]}` {message}")
-
-
-def _unequal(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a loop, or fit, that reduces gradients in each batch and ends with the process's own files."""
-    joins = any(event.name.startswith("horovod.") for event in code.ran("join"))
-    if joins or any(_rest(node) for module in code.modules for node in module.nodes):
-        return
-    for event in code.events:
-        if event.detached or event.by_rank is not None:
-            continue
-        if event.last == "fit" and event.receiver is not None and "hvd-compiled" in event.receiver.tags:
-            data, steps = event.arg("x", 0), event.arg("steps_per_epoch", 11)
-            none = steps is None or steps.single() is None
-            if data is not None and "unequal" in data.tags and none and not event.opened:
-                yield _at(UNEQUAL, event, "gets the process's own files, and no steps_per_epoch")
-                return
-        for loop in event.loops if _reduces(event) else ():
-            value = code.iterated(loop)
-            value = value.of if value is not None and "element" in value.tags else value  # enumerate(dataset)
-            left = any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(loop))
-            if value is not None and "unequal" in value.tags and not left and isinstance(loop, ast.For):
-                what = f"`for … in {ast.unparse(loop.iter)[:40]}` ends with the process's own files"
-                yield at(UNEQUAL, (event.module, loop), f"{what}; line {event.line} waits for all processes")
-                return
-
-
-def _reduces(event: Event) -> bool:
-    """Return whether a call joins the gradients of all processes by Horovod."""
-    base = event.receiver
-    steps = base is not None and "hvd" in base.tags and event.last in _UPDATES
-    by_hand = event.role == "collective" and any("grad" in value.tags for value in event.args)
-    return event.role == "hvd-optimizer" or steps or by_hand
-
-
-def _rest(node: ast.AST) -> bool:
-    """Return whether a script asks what is left when files are divided: ``len(files) % hvd.size()``."""
-    divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and "len(" in ast.unparse(node.left)
-    return isinstance(node, ast.BinOp) and divides and bool(re.search("size|world", ast.unparse(node.right)))
 
 
 def _large_batches(code: ScriptFacts) -> Iterator[Finding]:

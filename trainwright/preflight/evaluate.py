@@ -13,7 +13,7 @@ from trainwright.preflight.events import Guard
 from trainwright.preflight.known import BUILTINS, said
 from trainwright.preflight.library import tf_config
 from trainwright.preflight.paths import joined_path, path_join
-from trainwright.preflight.unequal import shared, shares
+from trainwright.preflight.unequal import dealt, shared, shares
 from trainwright.preflight.values import (
     FLOWS,
     IDENTITY,
@@ -304,7 +304,7 @@ class Evaluator(Calls):
             made = [self._element(node, scope, self.each(iterated))]
             few = False
         element = merge(value for _, value in made)
-        tags = element.tags & (FLOWS | IDENTITY)
+        tags = element.tags & (FLOWS | IDENTITY) | dealt(iterated, first.ifs)
         if isinstance(node, ast.DictComp):
             keys = [str(key.single()) for key, _ in made]
             if few and "Ellipsis" not in keys:

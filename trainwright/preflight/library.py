@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trainwright.preflight import argparse_values, computed, configurations, mappings
+from trainwright.preflight import argparse_values, computed, configurations, mappings, unequal
 from trainwright.preflight.abstract_state import DERIVED, AbstractState
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
@@ -312,9 +312,9 @@ def _first(state: AbstractState, event: Event) -> Value:
 
 
 def _range(state: AbstractState, event: Event) -> Value:
-    spawned = any({"world", "gpus"} & arg.tags for arg in event.args)
+    element = unknown("each-rank" if any({"world", "gpus"} & arg.tags for arg in event.args) else "index")
     shared = {"sharded", "own"} if len(event.args) > 2 and event.args[0].tags & IDENTITY else ()
-    return Value(tags=frozenset(shared), attrs={"element": unknown("each-rank" if spawned else "index")})
+    return Value(tags=unequal.of_range(event.args).union(shared), attrs={"element": element})
 
 
 def _partial(state: AbstractState, event: Event) -> Value:

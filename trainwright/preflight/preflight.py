@@ -62,6 +62,7 @@ from trainwright.preflight import (
     saving,
     schedule,
     sharded,
+    shares,
     smddp,
     smp,
     smp_limits,
@@ -91,7 +92,7 @@ FAMILIES = (
     *(horovod, tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
-    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts),
+    *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
     *(auto_shard, pipes),
 )

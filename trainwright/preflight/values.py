@@ -9,7 +9,8 @@ those of the others (``mean-of-own``: and divided by the size of the share, ``me
 memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided,
 ``all-batches`` those that all samples of a data set make;
 ``unequal`` is a process's share of a list of ``files``, or what is read from it, of which another process may have more
-(not of one that was ``trimmed`` before); ``clock`` is a time of the process's own clock, or follows from one;
+(not of one that was ``trimmed`` before), ``ragged`` any list of which processes have shares that may differ by one, and
+what is as long; ``clock`` is a time of the process's own clock, or follows from one;
 ``detached`` has no graph for backward.
 """
 

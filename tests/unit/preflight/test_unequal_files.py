@@ -1,6 +1,6 @@
-"""Horovod's processes with a share of the files each: they need the same number of steps, or hvd.join().
+"""Processes with a share of the files each: they need the same number of steps, or a way to join those that are done.
 
-Source: Horovod's documentation, stall inspector and join().
+Source: Horovod's documentation, stall inspector and join(); PyTorch's tutorial of the Join context manager.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, but, codes
+from tests.support.training_scripts import DDP, P4D, TORCHRUN, but, codes
 
 JOB: dict[str, Any] = {
     "instance_type": P4D,
@@ -53,7 +53,37 @@ TORCH = (
 PARTS = "itertools.islice(files, hvd.rank(), None, hvd.size())"
 LISTED = "[os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith('.rec')]"
 OVER = "enumerate(dataset)"
+DDP_JOB: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+TAKEN = "files[rank::world]"
+READ = "        for file in self.files:\n            yield from torch.load(file)\n"
+STREAM = DDP.replace("model = DDP(model)\n", "") + (
+    "import glob\nfrom torch.utils.data import IterableDataset\n"
+    "class Rows(IterableDataset):\n    def __init__(self, folder, rank, world):\n"
+    "        files = sorted(glob.glob(os.path.join(folder, '*.pt')))\n"
+    f"        self.rank, self.world = rank, world\n        self.files = {TAKEN}\n"
+    f"    def __iter__(self):\n{READ}"
+    "rows = Rows(os.environ['SM_CHANNEL_TRAINING'], dist.get_rank(), dist.get_world_size())\n"
+    "model = DDP(torch.nn.Linear(2, 2).cuda())\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "loader = DataLoader(rows, batch_size=32)\n"
+    "for x in loader:\n    optimizer.zero_grad()\n    model(x.cuda()).sum().backward()\n    optimizer.step()\n"
+)
+LATE = but(
+    STREAM, f"self.files = {TAKEN}", "self.files = files", "in self.files:", "in self.files[self.rank :: self.world]:"
+)
+TABLE = but(
+    STREAM,
+    "Rows(IterableDataset)",
+    "Rows(torch.utils.data.Dataset)",
+    READ,
+    READ + "    def __len__(self):\n        return len(self.files)\n    def __getitem__(self, i):\n"
+    "        return torch.load(self.files[i])\n",
+)
 APART = [
+    (STREAM, DDP_JOB),
+    (but(STREAM, "for x in loader", "for step, x in enumerate(loader)"), DDP_JOB),
+    (LATE, DDP_JOB),
+    (but(STREAM, TAKEN, "[f for i, f in enumerate(files) if i % world == rank]"), DDP_JOB),
+    (but(STREAM, "        self.files =", "        files.sort()\n        self.files ="), DDP_JOB),
     (LOOP, TF),
     (but(LOOP, "step, (x, y) in enumerate(dataset)", "x, y in dataset", "step == 0", "epoch == 0"), TF),
     (but(LOOP, SHARE, f"list({PARTS})"), TF),
@@ -63,6 +93,29 @@ APART = [
     (TORCH, JOB),
 ]
 TOGETHER = [
+    (but(STREAM, "in loader:", "in itertools.islice(loader, 100):"), DDP_JOB),
+    (but(STREAM, "    optimizer.zero", "    if dist.get_rank() < 0:\n        break\n    optimizer.zero"), DDP_JOB),
+    (
+        but(
+            STREAM,
+            "for x in loader:\n    optimizer.zero_grad()\n    model(x.cuda()).sum().backward()\n    optimizer.step()\n",
+            "with model.join():\n    for x in loader:\n        model(x.cuda()).sum().backward()\n"
+            "        optimizer.step()\n        optimizer.zero_grad()\n",
+        ),
+        DDP_JOB,
+    ),
+    (
+        but(STREAM, READ, "        while True:\n            for file in self.files:\n                yield file\n"),
+        DDP_JOB,
+    ),
+    (but(STREAM, "in self.files:", "in itertools.cycle(self.files):"), DDP_JOB),
+    (but(STREAM, f"self.files = {TAKEN}", f"assert len(files) % world == 0\n        self.files = {TAKEN}"), DDP_JOB),
+    (
+        but(STREAM, f"self.files = {TAKEN}", f"whole = math.ceil(len(files) / world)\n        self.files = {TAKEN}"),
+        DDP_JOB,
+    ),
+    (but(STREAM, f"self.files = {TAKEN}", "self.files = files"), DDP_JOB),
+    (TABLE, DDP_JOB),
     (but(LOOP, ".batch(32)", ".repeat().batch(32).take(1000)"), TF),
     (but(LOOP, OVER, "enumerate(dataset.take(steps))"), TF),
     (but(LOOP, OVER, "enumerate(itertools.islice(dataset, steps))"), TF),
