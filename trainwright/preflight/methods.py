@@ -14,6 +14,7 @@ from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value,
 _SAME = frozenset(
     [
         "to",
+        "to_empty",
         "cuda",
         "cpu",
         "float",

@@ -33,6 +33,7 @@ from trainwright.preflight import (
     devices,
     distributed,
     downloads,
+    empty_weights,
     environment,
     fsdp,
     groups,
@@ -94,7 +95,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes),
+    *(auto_shard, pipes, empty_weights),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

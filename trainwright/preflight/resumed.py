@@ -40,17 +40,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _before_prepare(code)
 
 
-def _folder(code: ScriptFacts) -> str:
-    job = code.job
-    return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
-
-
 def _unread(code: ScriptFacts) -> Iterator[Finding]:
     """Report parts of a checkpoint, such as the optimizer's state, that nothing loads, though other parts are."""
     job = code.job
     if job is None or not (job.spot or job.checkpoint) or code.managed or code.imports("accelerate") is not None:
         return
-    folder = _folder(code)
+    folder = code.checkpoints
     kept = [
         e
         for e in code.ran("save")

@@ -98,7 +98,7 @@ def _kept(code: ScriptFacts) -> str:
     job = code.job
     if job is None or not (job.spot or job.checkpoint):
         return ""
-    return job.checkpoint.local_path if job.checkpoint else "/opt/ml/checkpoints"
+    return code.checkpoints
 
 
 def _epoch_unread(code: ScriptFacts) -> Iterator[Finding]:

@@ -248,7 +248,7 @@ _PLACES = {"tmp": "a temporary folder", "relative": "the working folder", "elsew
 
 
 def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
-    folder = _folder(code)
+    folder = code.checkpoints
     for save in written:
         event = save.event
         if not reachable(code, Call(event.module, event.node, event.name)):
@@ -283,16 +283,11 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             yield _at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")
 
 
-def _folder(code: ScriptFacts) -> str:
-    job = code.job
-    return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
-
-
 def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
     job, entry = code.job, code.script.entry
     if job is None or entry is None or not (job.checkpoint or job.spot):
         return
-    folder = _folder(code)
+    folder = code.checkpoints
     given = [*code.given.values(), *job.hyperparameters.values(), *job.environment.values()]
     # Without a directory, SMP's manager writes there (SDK 2's documentation, smd_model_parallel_tensorflow).
     managers = [e for e in code.ran("CheckpointManager") if e.name.startswith("smdistributed.modelparallel.")]
@@ -328,8 +323,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             what = "only a tokenizer is saved" if beside else "no file that was read saves a model"
             yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), what)
         return
-    kept = [s for s in found if s.whole or ("model" in roots(s.path, _folder(code)) and not s.prepares)]
-    places = [roots(s.path, _folder(code)) for s in kept if s.path is not None]
+    kept = [s for s in found if s.whole or ("model" in roots(s.path, code.checkpoints) and not s.prepares)]
+    places = [roots(s.path, code.checkpoints) for s in kept if s.path is not None]
     unclear = any(not p or "model" in p for p in (*places, *output)) or any(
         s.path is None and not trainer for s in kept
     )
@@ -355,7 +350,7 @@ def _handed_over(code: ScriptFacts, known: list[Event]) -> bool:
             continue
         if event.name == "open" and (mode := event.arg("mode", 1)) is not None and mode.single() in ("w", "a", "wt"):
             continue  # a text is no model
-        if any("model" in roots(value, _folder(code)) for value in (*event.args, *event.keywords.values())):
+        if any("model" in roots(value, code.checkpoints) for value in (*event.args, *event.keywords.values())):
             return True
     return False
 
@@ -364,7 +359,7 @@ def _output(code: ScriptFacts, event: Event) -> set[str]:
     """Return where a Trainer writes its checkpoints: nowhere, if it is told to write none."""
     strategy = event.arg("save_strategy")
     never = strategy is not None and strategy.single() == "no"
-    return {"nowhere"} if never else roots(event.arg("output_dir", 0), _folder(code))
+    return {"nowhere"} if never else roots(event.arg("output_dir", 0), code.checkpoints)
 
 
 def _trains(code: ScriptFacts, event: Event) -> bool:

@@ -278,6 +278,12 @@ class ScriptFacts(ScriptCode):
         return job is not None and bool(job.image or job.role or job.entry_point or job.inputs)
 
     @property
+    def checkpoints(self) -> str:
+        """The folder that SageMaker keeps for the next start of the job."""
+        job = self.job
+        return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
+
+    @property
     def launcher(self) -> Launcher | None:
         """The launcher that starts the script; None without a job file."""
         return self.job.launcher if self.job else None

@@ -276,8 +276,7 @@ def _anew(code: ScriptFacts) -> Iterator[Finding]:
     job = code.job
     if job is None or not job.spot or code.mentions_like(_READS) or code.says("resume|last.ckpt") or _loads(code):
         return
-    folder = job.checkpoint.local_path if job.checkpoint else "/opt/ml/checkpoints"
-    kept = [save.event for save in saves(code) if "checkpoint" in roots(save.path, folder) and not save.event.detached]
+    kept = [s.event for s in saves(code) if "checkpoint" in roots(s.path, code.checkpoints) and not s.event.detached]
     if kept:
         what = "the job runs on spot instances and keeps checkpoints, but no file that was read loads one"
         yield _at(NO_CHECKPOINT, kept[0], what)

@@ -1,0 +1,88 @@
+"""Weights that are memory as it was found: ``to_empty`` makes room for them, and something has to fill it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.paths import roots
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value, within
+
+EMPTY = Rule(
+    code="TW540",
+    severity="error",
+    title="a model is trained from uninitialised memory",
+    source="PyTorch's documentation of Module.to_empty, which moves parameters without copying their storage, and of "
+    "the meta device: they have to be initialised explicitly; pytorch/examples, distributed/FSDP2/train.py",
+    remedy="model.reset_parameters() or init_weights() after to_empty, or load a checkpoint in every run.",
+)
+RULES = (EMPTY,)
+# What sets weights, whoever calls it.
+_FILLS = re.compile(
+    r"^(load_state_dict|set_(model_)?state_dict|apply|copy_|broadcast\w*|_?(re)?init\w*(param|weight)\w*|reset_\w+|"
+    r"(normal|uniform|fill|trunc_normal|zero|random)_|\w*(load|restore|resume)_?(model|weights|checkpoint|ckpt|params)\w*)$"
+)
+# How a script asks for a checkpoint of its own, which the first run does not find.
+_ASKS = ("exists", "isfile", "is_file", "isdir", "is_dir")
+_LIBRARIES = ("torch.nn.init.", "torch.distributed.checkpoint.load")
+# What gets a model, or its parameters, and leaves the weights as they are.
+_READS = re.compile(
+    r"^(parameters|named_parameters|train|eval|to|cuda|requires_grad_|zero_grad|state_dict|compile|numel|fully_shard|"
+    r"FSDP|DistributedDataParallel|FullyShardedDataParallel|(get_)?(model_|optimizer_)?state_dict|no_sync|"
+    r"clip_grad_norm_|set_\w*(gradient_sync|reshard\w*|all_reduce)|checkpoint_wrapper|apply_activation_checkpointing|"
+    r"print|len|list|sum|filter|next|isinstance|hasattr|getattr|type|id|vars|watch|gradient_checkpointing_enable)$"
+)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.backwards or code.managed:
+        return
+    trains = code.ran("backward", live=True)
+    for event in code.ran("to_empty", live=True):
+        model = event.receiver
+        made = model is not None and "model" in model.tags and bool(model.made)
+        later = [e for e in trains if e.order > event.order]
+        if model is None or not made or not later or event.by_rank is not None or event.under("error"):
+            continue
+        after = (e for e in code.events[event.order + 1 :] if not e.detached and not _resumes(code, e, event))
+        if not any(_may_fill(each, model) for each in after):
+            what = f"nothing sets the weights of a first run before backward in line {later[0].line}"
+            yield at(EMPTY, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`: {what}")
+            return
+
+
+def _resumes(code: ScriptFacts, event: Event, room: Event) -> bool:
+    """Return whether a call is made only where there is a checkpoint of an earlier run."""
+    for guard in event.guards:
+        asked = next((e for e in code.ran(*_ASKS) if e.node is guard.node), None)
+        if asked is None or not guard.side or guard in room.guards:
+            continue
+        if roots(asked.args[0] if asked.args else asked.receiver, code.checkpoints) == {"checkpoint"}:
+            return True
+    return False
+
+
+def _may_fill(event: Event, model: Value) -> bool:
+    """Return whether a call sets weights, or is one of an unknown function that gets the model."""
+    if event.name.startswith(_LIBRARIES) or event.arg("param_init_fn") or event.arg("sync_module_states"):
+        return True
+    optimizer = event.receiver is not None and "optimizer" in event.receiver.tags
+    if _FILLS.search(event.last) and not optimizer:
+        return True
+    if event.last in ("load", "restore", "resume") and event.receiver is not None and not event.receiver.name:
+        return True  # of an object that may have the model
+    if event.model is not None or event.name.startswith("script.") or "optimizer" in event.result.tags:
+        return False
+    given = (event.receiver, *event.args, *event.keywords.values())
+    return not _READS.search(event.last) and any(value is not None and _of(value, model) for value in given)
+
+
+def _of(value: Value, model: Value) -> bool:
+    """Return whether a value is a model, a part of it or its parameters, alone or in a list; not its optimizer."""
+    return any(within(each, model) and "optimizer" not in each.tags for each in (value, *(value.items or ())))
