@@ -224,3 +224,5 @@ def test_the_first_of_a_host_and_the_first_of_all_are_the_same_on_one_host_only(
 def test_a_place_on_the_host_may_be_computed_from_the_rank() -> None:
     computed = IN_LINE.format(first=LOCAL, second=f"{GLOBAL} % 8")
     assert "TW128" not in codes(computed, HOSTS)
+    listed = computed.replace(f"if {LOCAL}", f"if several and {LOCAL}").replace("% 8 == 0", "in leaders")
+    assert "TW128" not in codes(listed, HOSTS)

@@ -78,6 +78,12 @@ FILLED = [
             "from work import begin\nbegin([model.body])",
         )
     ),
+    # The wrapper sends the weights of the first process to all others.
+    but(
+        SCRIPT,
+        f"fully_shard(model)\n{ROOM}",
+        f"if dist.get_rank() != 0:\n    {ROOM}\nmodel = nn.parallel.DistributedDataParallel(model)",
+    ),
     but(
         SCRIPT,
         f"fully_shard(model)\n{ROOM}",

@@ -85,8 +85,18 @@ TOGETHER = [
         "def gather(mine):\n",
         "def gather(mine):\n    mine = torch.nn.functional.pad(mine, (0, 1 + most - len(mine)))\n",
     ),
+    *(
+        but(SCRIPT, "def gather(mine):\n", f"def gather(mine):\n    {longer}\n")
+        for longer in (
+            "mine = torch.cat([mine, mine.new_zeros(missing)])",
+            "padded = mine.clone()\n    padded.resize_(most)\n    mine = padded",
+        )
+    ),
     but(
-        SCRIPT, "def gather(mine):\n", "def gather(mine):\n    mine = torch.cat([mine, mine.new_zeros(most)])[:most]\n"
+        SCRIPT,
+        "parts = [torch.empty_like(mine) for _ in range(world)]\n",
+        "sizes = [None] * world\n    dist.all_gather_object(sizes, len(mine))\n"
+        "    parts = [torch.empty(size).cuda() for size in sizes]\n",
     ),
     but(
         SCRIPT,
