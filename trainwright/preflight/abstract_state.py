@@ -73,8 +73,10 @@ class AbstractState:
         self.reached: set[ast.AST] = set()
         # Libraries that are imported, with the conditions.
         self.imported: list[tuple[str, tuple[Guard, ...]]] = []
-        # Where variables with computed names are read: file, place, name.
-        self.computed: list[tuple[Module, ast.expr, str]] = []
+        # Where variables are read without which the script ends: file, place, name.
+        self.needed: list[tuple[Module, ast.expr, str]] = []
+        # How many ``try`` with handlers are around.
+        self.tried = 0
 
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
         """Run a function of the script."""

@@ -99,8 +99,21 @@ def _names(code: ScriptFacts) -> Iterator[Finding]:
                     yield from _used(module, node, name)
     for call in code.calls:
         yield from _calls(code, call)
-    for module, place, name in code.computed:
-        yield from _read(code, module, place, name, required=True)
+    yield from _followed(code)
+
+
+def _followed(code: ScriptFacts) -> Iterator[Finding]:
+    """Check what only the interpreter sees to be read: by a computed name, or where os.environ has another name."""
+    reads = [(module, node, name, True) for module, node, name in code.needed]
+    for event in code.ran("get", "getenv"):
+        key = event.arg("key", 0)
+        name = key.single() if key is not None and key.sure else None
+        # A channel that is asked for may be one that the script can do without.
+        if event.name in ("os.environ.get", "os.getenv") and isinstance(name, str) and FREE.match(name) is None:
+            reads.append((event.module, event.node, name, False))
+    for module, node, name, required in dict.fromkeys(reads):
+        if not (_key(module, node) or _got(module, node)):
+            yield from _read(code, module, node, name, required=required)
 
 
 def _values(code: ScriptFacts) -> Iterator[Finding]:
@@ -214,7 +227,9 @@ def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, requir
         similar = nearest(name.removeprefix("SM_"), [known.removeprefix("SM_") for known in KNOWN], 1)
         severity: Severity | None = None if required else "warning"
         what = f"{name}: did you mean SM_{similar[0]}?" if similar else f"{name}: SageMaker sets no such variable"
-        yield at(UNKNOWN, (module, node), what, severity=severity)
+        plain = name.removeprefix("SM_")
+        remedy = f"Read {plain}, which torchrun sets." if plain in TORCHRUN else UNKNOWN.remedy
+        yield at(UNKNOWN, (module, node), what, severity=severity, remedy=remedy)
     if not given and name.startswith("SM_CHANNEL_"):
         yield from _channel(code, module, node, name, required=required)
     elif not given and name.startswith("SM_HP_") and required:
@@ -332,9 +347,15 @@ def _calls(code: ScriptFacts, call: Call) -> Iterator[Finding]:
         wrong_ones = [wrong for value in pairs if (wrong := not_a_string(value))]
         if wrong_ones:
             yield at(NUMBER, call, f"os.environ.update with {wrong_ones[0]}")
-    func = call.node.func
-    gets = isinstance(func, ast.Attribute) and func.attr == "get" and _is_environ(call.module, func.value)
-    if gets or call.name == "os.getenv":
-        name = call.constant("key", 0)
-        if isinstance(name, str):
-            yield from _read(code, call.module, call.node, name, required=False)
+    if name := _got(call.module, call.node):
+        yield from _read(code, call.module, call.node, name, required=False)
+
+
+def _got(module: Module, node: ast.AST) -> str:
+    """``X`` of ``os.environ.get("X")`` or ``os.getenv("X")``, as it is written."""
+    if not isinstance(node, ast.Call):
+        return ""
+    func = node.func
+    gets = isinstance(func, ast.Attribute) and func.attr == "get" and _is_environ(module, func.value)
+    name = Call(module, node, "").constant("key", 0)
+    return name if isinstance(name, str) and (gets or qualified(module, func) == "os.getenv") else ""

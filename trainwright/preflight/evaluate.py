@@ -87,8 +87,9 @@ class Evaluator(Calls):
         if base.name == "os.environ":
             if not (self.guards or self.detached):
                 self.reached.add(node)
-            if not isinstance(node.slice, ast.Constant) and isinstance(key := index.single(), str) and index.sure:
-                self.computed.append((self.module, node, key))
+            asked = self.tried or any(guard.off or "environ" in ast.unparse(guard.node) for guard in self.guards)
+            if isinstance(key := index.single(), str) and index.sure and not asked:
+                self.needed.append((self.module, node, key))
             return self._environ(index)
         if "agreed" in base.tags and base.items is not None:
             return unknown("agreed")  # what the first process put into the list, in all of them

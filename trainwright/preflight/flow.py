@@ -369,7 +369,9 @@ class Interpreter(Functions):
 
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> bool:
         before = dict(scope.names)
+        self.tried += bool(node.handlers)
         ended = self.block(node.body, scope)
+        self.tried -= bool(node.handlers)
         after = scope.names
         for handler in node.handlers:
             scope.names = dict(before)

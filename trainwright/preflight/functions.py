@@ -213,13 +213,14 @@ class Functions(Evaluator):
             *self.contexts[-3:],
         )
         key += (bound, *(_shape(arg) for arg in args), *((k, _shape(v)) for k, v in sorted(keywords.items())))
-        if _tells(node):  # which of several things a helper is to read: `rows("train")`
-            key += tuple(text for arg in (*args, *keywords.values()) if isinstance(text := arg.single(), str))
+        like = key
+        # Which of several things a helper is to read: `rows("train")`.
+        key += tuple(text for arg in (*args, *keywords.values()) if isinstance(text := arg.single(), str))
         body = self.waiting.pop() if self.waiting and _enters(code) else None
         if key in self.results and body is None:
             return self.results[key]
         if code.runs >= (MOST_RUNS if body is None else MOST_ENTERED) and not _tells(node):
-            return self.results.get((code,), Value())
+            return self.results.get(like, self.results.get((code,), Value()))
         code.runs += 1
         scope = Scope(code.scope)
         self._bind(code, scope, args, keywords, bound)
@@ -247,7 +248,7 @@ class Functions(Evaluator):
             result = self._generated(node, yielded)
         if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
             result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))
-        self.results[key] = self.results[(code,)] = result
+        self.results[key] = self.results[like] = self.results[(code,)] = result
         return result
 
     def _bind(

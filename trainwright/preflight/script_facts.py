@@ -220,9 +220,9 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.covered if self.events else []
 
     @property
-    def computed(self) -> list[tuple[Module, ast.expr, str]]:
-        """Variables of the environment that are read by a computed name: file, place, name."""
-        return self._interpreter.computed if self.events else []
+    def needed(self) -> list[tuple[Module, ast.expr, str]]:
+        """Variables of the environment without which the script ends: file, place, name."""
+        return self._interpreter.needed if self.events else []
 
     def comes_to(self, node: ast.AST) -> bool:
         """Whether the job certainly comes to where a variable of the environment is read."""

@@ -159,6 +159,19 @@ OVERWRITTEN: list[Case] = [
 WHOLE = ALONE | {"role": "arn:aws:iam::123456789012:role/training"}
 PASSED = ALONE | {"hyperparameters": {"epochs": 3, "batch-size": 8}}
 DATA = ALONE | {"inputs": {"training": "s3://b/d"}}
+# Helpers that read a variable: with a default, or without, or where it is set.
+HELPER = "def value(name, default=None):\n    return os.getenv(f'SM_{name}', default)\n"
+TESTS = parser("'--test', action='store_true'")
+PLAIN = "def plain(name):\n    return os.environ[name]\n"
+ASKED = "def asked(name):\n    return os.environ[name] if name in os.environ else None\n"
+GIVEN = "def given(name):\n    try:\n        return os.environ[name]\n    except KeyError:\n        return None\n"
+# A function that is longer than a few lines is run for each thing that it is to read.
+LISTED = (
+    "def folder(name):\n    return os.environ[f'SM_CHANNEL_{name.upper()}']\n"
+    "def data(name):\n    rows = []\n    where = folder(name)\n    for each in sorted(os.listdir(where)):\n"
+    "        with open(os.path.join(where, each)) as file:\n            rows.append(file.read())\n"
+    "    print(name)\n    print(len(rows))\n    return rows\n"
+)
 NAMES: list[Case] = [
     *told("TW164", [
         ("error", "os.environ['SM_MODLE_DIR']"), ("warning", "os.environ.get('SM_MODLE_DIR')"),
@@ -175,6 +188,25 @@ NAMES: list[Case] = [
     *told("TW165", [
         ("error", "os.environ['SM_CHANNEL_TRAIN']"), ("warning", "os.environ.get('SM_CHANNEL_TRAIN')"),
         (False, "os.environ['SM_CHANNEL_TRAINING']"), (False, "os.environ['SM_MODEL_DIR']"),
+    ], DATA),
+    *told("TW164", [
+        ("warning", "def read(names=os.environ):\n    return names.get('SM_LOCAL_RANK', '0')\nread()"),
+        ("error", "def read(names=os.environ):\n    return names['SM_RANK']\nread()"),
+        (False, "def read(names=os.environ):\n    return names.get('LOCAL_RANK', '0')\nread()"),
+        (False, "def read(names):\n    return names['SM_RANK']\nread({'SM_RANK': '0'})"),
+        ("warning", f"{HELPER}value('RANK', '0')"), (False, f"{HELPER}value('NUM_GPUS')"),
+        (False, f"{HELPER}value(each)"), (False, f"{HELPER}value('CHANNEL_X')"),
+        ("warning", "class Place:\n    def __init__(self):\n        self.names = os.environ\n"
+         "        self.rank = int(self.names.get('SM_RANK', 0))\nplace = Place()"),
+        (False, f"{GIVEN}given('SM_RANK')"), (False, f"{ASKED}asked('SM_RANK')"), (True, f"{PLAIN}plain('SM_RANK')"),
+    ]),
+    *told("TW165", [
+        ("error", f"{LISTED}data('training')\ndata('val')"), (False, f"{LISTED}data('training')\ndata(each)"),
+        (False, f"{LISTED}data('training')\nif 'SM_CHANNEL_VAL' in os.environ:\n    data('val')"),
+        (False, f"{LISTED}data('training')\ntry:\n    data('val')\nexcept KeyError:\n    pass"),
+        (False, f"{HELPER}value('CHANNEL_VAL')"), (False, f"{GIVEN}given('SM_CHANNEL_VAL')"),
+        (False, f"{ASKED}asked('SM_CHANNEL_VAL')"), ("error", f"{PLAIN}plain('SM_CHANNEL_VAL')"),
+        (False, f"{TESTS}{PLAIN}if args.test:\n    plain('SM_CHANNEL_VAL')"),
     ], DATA),
     *told("TW165", [(False, "os.environ['SM_CHANNEL_TRAIN']")], ALONE),
     *told("TW165", [(False, "os.environ['SM_CHANNEL_TRAIN']")]),
