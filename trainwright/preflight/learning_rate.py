@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
 from trainwright.preflight.lightning_ranks import OWN_RATE
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
 
 LEARNING_RATE = Rule(
     code="TW125",
@@ -33,8 +35,9 @@ TOO_SHORT = Rule(
     severity="error",
     title="a schedule that is as long as there are epochs is stepped at every batch",
     source='PyTorch, torch/optim/lr_scheduler.py, OneCycleLR: "Tried to step … times. The total number of steps is"; '
-    "its documentation: total_steps counts the calls of step, T_max likewise",
-    remedy="total_steps=epochs * len(loader), or call scheduler.step() once per epoch.",
+    "its documentation: total_steps counts the calls of step, T_max likewise; CosineAnnealingLR is periodic and rises "
+    "again after T_max",
+    remedy="total_steps=epochs * len(loader) (T_max likewise), or call scheduler.step() once per epoch.",
 )
 TOO_LATE = Rule(
     code="TW521",
@@ -83,26 +86,65 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
 
 
-_EPOCHS = re.compile(r"(^|[._])(num_|n_|max_|total_|train_)*epochs?$", re.I)
+_EPOCHS = re.compile(r"(^|(?<!per)[._])(num_|n_|max_|total_|train_)*epochs?$", re.I)
 # The argument that says how many steps a schedule has, and its place.
-_LENGTHS = {"OneCycleLR": ("total_steps", 2), "CosineAnnealingLR": ("T_max", 1), "PolynomialLR": ("total_iters", 1)}
+_LENGTHS = {
+    "OneCycleLR": ("total_steps", 2),
+    "CosineAnnealingLR": ("T_max", 1),
+    "CosineAnnealingWarmRestarts": ("T_0", 1),
+    "PolynomialLR": ("total_iters", 1),
+    "LinearLR": ("total_iters", 3),
+    "get_cosine_schedule_with_warmup": ("num_training_steps", 2),
+    "get_linear_schedule_with_warmup": ("num_training_steps", 2),
+}
 
 
 def _too_short(code: ScriptFacts) -> Iterator[Finding]:
     """Report a schedule whose length is the number of epochs, and that is stepped at every batch."""
     for event in code.ran(*_LENGTHS, live=True):
         name, place = _LENGTHS[event.last]
-        given = next((k.value for k in event.node.keywords if k.arg == name), None)
-        given = given or (event.node.args[place] if len(event.node.args) > place else None)
-        if not isinstance(given, ast.Name | ast.Attribute) or not _EPOCHS.search(ast.unparse(given)):
+        given = Call(event.module, event.node, event.name).given(name, place)
+        if given is None or not _of_epochs(code, given, event.arg(name, place)):
             continue
+        schedules = [event.result, *_together_with(code, event)]
         for step in code.ran("step", live=True):
-            beside = [e for e in code.ran("backward", live=True) if e.loops == step.loops and len(e.loops) > 1]
-            if step.receiver is event.result and beside and not step.guards:
+            mine = any(step.receiver is each for each in schedules) and not (step.args or step.keywords)
+            if mine and _at_every_batch(code, step):
                 what = f"{name}={ast.unparse(given)}, and it is stepped at every batch, in line {step.line}"
                 severity: Severity = "error" if event.last == "OneCycleLR" else "warning"
                 yield at(TOO_SHORT, (event.module, event.node), f"{event.last}: {what}", severity=severity)
                 return
+
+
+def _of_epochs(code: ScriptFacts, node: ast.expr, value: Value | None) -> bool:
+    """Return whether an expression is the number of epochs, or that without some: ``epochs - warmup_epochs``."""
+    if any(value is each for name, each in code.arguments_of_script.items() if _EPOCHS.search(name)):
+        return True
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        return _of_epochs(code, node.left, None) and (
+            isinstance(node.right, ast.Constant) or _of_epochs(code, node.right, None)
+        )
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return bool(_EPOCHS.search(str(node.slice.value)))
+    return isinstance(node, ast.Name | ast.Attribute) and bool(_EPOCHS.search(ast.unparse(node)))
+
+
+def _together_with(code: ScriptFacts, schedule: Event) -> Iterator[Value]:
+    """Yield the schedules that step another one, one after the other or all at once."""
+    for event in code.ran("SequentialLR", "ChainedScheduler", live=True):
+        parts = event.arg("schedulers", 1 if event.last == "SequentialLR" else 0)
+        if parts is not None and any(part is schedule.result for part in parts.items or ()):
+            yield event.result
+
+
+def _at_every_batch(code: ScriptFacts, step: Event) -> bool:
+    """Return whether a schedule is stepped wherever its optimizer is, in a loop over batches within one over epochs."""
+    if len(step.loops) < 2 or not any(e.loops == step.loops for e in code.ran("backward", live=True)):
+        return False
+    there = f"{ast.unparse(step.node.func).removesuffix('.step')} is not None"
+    guards = {guard for guard in step.guards if not (guard.side and ast.unparse(guard.node) == there)}
+    updates = [e for e in code.ran("step", live=True) if e.receiver and e.receiver.tags & {"optimizer", "scaler"}]
+    return not guards or any(e.loops == step.loops and guards <= set(e.guards) for e in updates)
 
 
 def _too_late(code: ScriptFacts) -> Iterator[Finding]:

@@ -374,7 +374,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "enumerate": _enumerate,
     "zip": _zip,
     **dict.fromkeys(("list", "iter", "sorted", "vars", "tqdm.tqdm", "tqdm.auto.tqdm", "torch.compile"), _first),
-    **dict.fromkeys(("torch.jit.script", "tensorflow.function"), _first),
+    **dict.fromkeys(("torch.jit.script", "tensorflow.function", "types.MappingProxyType"), _first),
     "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _first,
     "tensorflow.clip_by_global_norm": lambda state, event: Value(items=(_first(state, event), Value(tags=flow(event)))),
     "next": lambda state, event: state.each(event.args[0]) if event.args else Value(),

@@ -1,4 +1,8 @@
-"""A learning rate that is scaled too late: PyTorch's optimizers take it when they are made."""
+"""Learning rates that are scaled too late, and schedules that are too short for what steps them.
+
+Sources: torch/optim/optimizer.py, which takes the rate when it is made; PyTorch's documentation of CosineAnnealingLR,
+OneCycleLR and SequentialLR, and of transformers' get_linear_schedule_with_warmup: all count the calls of ``step``.
+"""
 
 from __future__ import annotations
 
@@ -45,3 +49,80 @@ def test_a_rate_that_is_scaled_after_the_optimizer_has_no_effect(text: str) -> N
 @pytest.mark.parametrize("text", RIGHT)
 def test_a_rate_that_the_optimizer_gets(text: str) -> None:
     assert "TW521" not in codes(BEGIN + text + LOOP, JOB), text
+
+
+PER_BATCH = """
+from types import MappingProxyType
+from torch.optim import lr_scheduler
+from transformers import get_linear_schedule_with_warmup
+parser.add_argument('--epochs', type=int, default=90)
+parser.add_argument('--warmup_epochs', type=int, default=5)
+args = parser.parse_args()
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def made(optimizer, length):
+    return lr_scheduler.CosineAnnealingLR(optimizer, length)
+schedule = {schedule}
+for epoch in range(args.epochs):
+    for step, x in enumerate(loader):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        {inner}
+    {outer}
+"""
+SHORT = [
+    "lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs - args.warmup_epochs)",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=vars(args)['epochs'])",
+    "lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=args.epochs)",
+    "made(optimizer, args.epochs)",
+    "{'cosine': made}['cosine'](optimizer, args.epochs)",
+    "MappingProxyType({'cosine': lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=args.epochs)})['cosine'](optimizer)",
+    "lr_scheduler.SequentialLR(optimizer, [lr_scheduler.LinearLR(optimizer, total_iters=500), "
+    "lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)], milestones=[500])",
+    "get_linear_schedule_with_warmup(optimizer, 0, args.epochs)",
+]
+LONG = [
+    "lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * len(loader))",
+    "made(optimizer, args.epochs * len(loader))",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps_per_epoch)",
+    "lr_scheduler.StepLR(optimizer, args.epochs)",
+]
+
+
+@pytest.mark.parametrize("schedule", SHORT)
+def test_a_schedule_of_epochs_is_not_stepped_at_every_batch(schedule: str) -> None:
+    assert "TW502" in codes(ARGUMENTS + DDP + PER_BATCH.format(schedule=schedule, inner="schedule.step()", outer=""))
+    right = PER_BATCH.format(schedule=schedule, inner="pass", outer="schedule.step()")
+    assert "TW502" not in codes(ARGUMENTS + DDP + right), right
+
+
+@pytest.mark.parametrize("schedule", LONG)
+def test_a_schedule_of_all_steps(schedule: str) -> None:
+    text = PER_BATCH.format(schedule=schedule, inner="schedule.step()", outer="")
+    assert "TW502" not in codes(ARGUMENTS + DDP + text)
+
+
+@pytest.mark.parametrize(
+    ("reported", "inner"),
+    [
+        (True, "if schedule is not None:\n            schedule.step()"),
+        (False, "if (step + 1) % len(loader) == 0:\n            schedule.step()"),
+        (False, "if each_batch:\n            schedule.step()"),
+        (False, "schedule.step(epoch + step / len(loader))"),
+    ],
+)
+def test_when_a_schedule_is_stepped(reported: bool, inner: str) -> None:
+    text = ARGUMENTS + DDP + PER_BATCH.format(schedule=SHORT[0], inner=inner, outer="")
+    assert ("TW502" in codes(text)) is reported
+
+
+def test_a_schedule_that_is_stepped_with_its_optimizer() -> None:
+    text = PER_BATCH.format(schedule=SHORT[0], inner="", outer="")
+    update = "        optimizer.step()\n        optimizer.zero_grad()\n"
+    assert update in text
+    grouped = "        if step % 4 == 3:\n            optimizer.step()\n            optimizer.zero_grad()\n"
+    text = ARGUMENTS + DDP + text.replace(update, grouped + "            schedule.step()\n")
+    assert "TW502" in codes(text)
+    assert "TW502" not in codes(text.replace("args.epochs)", "args.epochs * len(loader) // 4)"))
