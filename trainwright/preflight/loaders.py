@@ -13,6 +13,7 @@ from trainwright.preflight.data import (
     SHUFFLED_TWICE,
     WRONG_SHARE,
     divided_model,
+    for_training,
     of_all_processes,
 )
 from trainwright.preflight.events import Event
@@ -52,7 +53,15 @@ REPEATED = Rule(
     "worker_init_fn has to configure the copies differently",
     remedy="info = get_worker_info(); take every info.num_workers-th file or row, from info.id on.",
 )
-RULES = (IN_WORKERS, GLOBAL_BATCH, TWICE_SHARED, REPEATED)
+REPLAYED = Rule(
+    code="TW550",
+    severity="warning",
+    title="itertools.cycle keeps the batches of the first pass in memory, and repeats them",
+    source="Python's documentation of itertools.cycle: it saves a copy of each element; pytorch/pytorch#23900, "
+    "microsoft/nni#3428: the memory grows, and the data are neither shuffled nor transformed again",
+    remedy="A generator that begins anew: while True: sampler.set_epoch(epoch); yield from loader; epoch += 1",
+)
+RULES = (IN_WORKERS, GLOBAL_BATCH, TWICE_SHARED, REPEATED, REPLAYED)
 # They need worker processes (torch/utils/data/dataloader.py).
 _OF_WORKERS = ("prefetch_factor", "persistent_workers")
 
@@ -71,6 +80,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             break
     yield from _cuda(code, loaders)
     yield from _repeated(loaders)
+    yield from _replayed(code)
     if code.several:
         yield from _samplers(code)
         yield from _batches(loaders)
@@ -230,6 +240,16 @@ def _repeated(loaders: list[Event]) -> Iterator[Finding]:
         stream = any(ast.unparse(base).endswith("IterableDataset") for base in node.bases)
         if stream and event.arg("worker_init_fn") is None and not _BY_CHANCE.search(ast.unparse(node)):
             yield _at(REPEATED, event, f"each sample comes {number} times")
+            return
+
+
+def _replayed(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a loader that is read once for all epochs; a cycle that is made anew in each of them is short."""
+    for event in code.ran("cycle"):
+        loader = code.loader_of(event.args[0]) if event.name == "itertools.cycle" and event.args else None
+        listed = isinstance(event.node.args[0], ast.Call) and ast.unparse(event.node.args[0].func) == "list"
+        if loader is not None and not (listed or event.loops) and code.backwards and for_training(loader):
+            yield _at(REPLAYED, event, "the loader is read once, so neither its order nor its transforms change")
             return
 
 

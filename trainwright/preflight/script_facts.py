@@ -123,14 +123,15 @@ class ScriptFacts(ScriptCode):
 
     def training_loader(self) -> Event | None:
         """The call that made the loader over whose batches backward is called; None if that cannot be seen."""
-        made = (self._loader(event.over) for event in self.ran("backward", live=True))
+        made = (self.loader_of(event.over) for event in self.ran("backward", live=True))
         return next((each for each in made if each is not None), None)
 
     def loader(self, loop: ast.AST) -> Event | None:
         """The call that made the loader over whose batches a loop goes; None if that cannot be seen."""
-        return self._loader(self.iterated(loop))
+        return self.loader_of(self.iterated(loop))
 
-    def _loader(self, value: Value | None) -> Event | None:
+    def loader_of(self, value: Value | None) -> Event | None:
+        """Return the call that made a loader, or that of which a value was made; None if that cannot be seen."""
         while value is not None:
             made = next((e for e in self.ran("DataLoader") if e.result is value), None)
             if made is not None:

@@ -290,7 +290,27 @@ SHAPES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("code", "reported", "script", "job"), [*SHARES, *SEEDS, *SHAPES])
+CYCLES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
+    *(
+        ("TW550", found, loaded("data, shuffle=True", "import itertools", "from itertools import cycle") + more, ALONE)
+        for more, found in (
+            ("for x in itertools.cycle(loader):\n    pass\n", True),
+            ("batches = iter(cycle(loader))\n", True),
+            ("batches = cycle(enumerate(loader))\n", True),
+            ("class Batches:\n    def __init__(self, loader):\n        self.loader = loader\n"
+             "    def __iter__(self):\n        yield from cycle(self.loader)\nbatches = Batches(loader)\n", True),
+            ("def forever(loader):\n    while True:\n        yield from loader\nbatches = forever(loader)\n", False),
+            ("for x in itertools.chain.from_iterable(itertools.repeat(loader)):\n    pass\n", False),
+            ("def cycle(loader):\n    while True:\n        yield from loader\nbatches = cycle(loader)\n", False),
+            ("batches = cycle(list(loader))\n", False), ("colours = cycle(['red', 'blue'])\n", False),
+            ("for epoch in range(9):\n    for x, y in zip(loader, cycle(loader)):\n        pass\n", False),
+            ("val_batches = cycle(DataLoader(val_data))\n", False),
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "reported", "script", "job"), [*SHARES, *SEEDS, *SHAPES, *CYCLES])
 def test_a_mistake_is_reported_and_what_is_near_to_it_is_not(
     code: str, reported: bool, script: str, job: dict[str, Any] | None
 ) -> None:
