@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.streams import every_process_reads_all
-from trainwright.preflight.syntax import at
+from trainwright.preflight.syntax import at, enclosing_loop
 from trainwright.preflight.values import Value
 
 XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
@@ -105,11 +105,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _padding(code)
         yield from _collated(loaders)
         yield from _shuffled(loaders)
-        yield from _last_batch(loaders, "every new shape is compiled")
+        yield from _last_batch(code, loaders, "every new shape is compiled")
     else:
         yield from _shuffled(loaders)
     if code.imports("smdistributed.modelparallel.torch") is not None and not cuts(code):
-        yield from _last_batch(loaders, "SMP splits each batch into microbatches")
+        yield from _last_batch(code, loaders, "SMP splits each batch into microbatches")
     yield from _shares(code)
     if not code.distributed or code.managed or not code.cooperates or not code.several:
         return
@@ -173,8 +173,8 @@ def for_training(event: Event) -> bool:
 _HELD_OUT = re.compile("test|val|dev(?!ice)", re.I)
 
 
-def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
-    for event in loaders:
+def _last_batch(code: ScriptFacts, loaders: list[Event], why: str) -> Iterator[Finding]:
+    for event in () if _skips(code) else loaders:
         last = event.arg("drop_last")
         off = last is None or (last.single() is False and last.sure)
         if event.opened or not off or event.arg("batch_sampler") is not None:
@@ -182,6 +182,21 @@ def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
         if for_training(event) and not event.detached:
             yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
             return
+
+
+_OF_BATCH = r"(len\([^()]+\)|\.size\((dim=)?0\)|\.shape\[0\])"
+_IS_SHORT = re.compile(rf"{_OF_BATCH} (%|!=|<) ")
+_IS_WHOLE = re.compile(rf"{_OF_BATCH} (% [\w.]+ )?== ")
+
+
+def _skips(code: ScriptFacts) -> bool:
+    """Return whether the script leaves out a short batch by hand: ``if len(x) % parts: continue``."""
+    tests = [n for m in code.modules for n in m.nodes if isinstance(n, ast.If) and enclosing_loop(m, n) is not None]
+    return any(
+        _IS_WHOLE.search(ast.unparse(node.test))
+        or (isinstance(node.body[-1], ast.Continue | ast.Break) and _IS_SHORT.search(ast.unparse(node.test)))
+        for node in tests
+    )
 
 
 def cuts(code: ScriptFacts) -> bool:

@@ -258,6 +258,18 @@ SHAPES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
         )
     ),
     ("TW177", True, SMP + "from torch.utils.data import DataLoader\nDataLoader(data)\n", SMP_JOB),
+    # Short batches may be left out by hand.
+    *(
+        ("TW177", found, f"{SMP}loader = torch.utils.data.DataLoader(data)\nfor x, y in loader:\n    {text}", SMP_JOB)
+        for text, found in (
+            ("if len(x) % 4:\n        continue\n", False),
+            ("if x.size(0) < args.batch_size:\n        break\n", False),
+            ("if x.shape[0] != 8:\n        print('short')\n        continue\n", False),
+            ("if len(y) % parts == 0:\n        step(x, y)\n", False),
+            ("if step % 4:\n        continue\n", True),
+            ("if len(x) % 4:\n        print(x)\n", True),
+        )
+    ),
     ("TW177", False, "import torch.sagemaker as tsm\nimport torch\ntorch.utils.data.DataLoader(data)\n", SMP_V2),
     ("TW177", False, loaded(), ONE),
     # --- MpDeviceLoader
