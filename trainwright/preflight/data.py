@@ -191,12 +191,16 @@ _IS_WHOLE = re.compile(rf"{_OF_BATCH} (% [\w.]+ )?== ")
 
 def _skips(code: ScriptFacts) -> bool:
     """Return whether the script leaves out a short batch by hand: ``if len(x) % parts: continue``."""
-    tests = [n for m in code.modules for n in m.nodes if isinstance(n, ast.If) and enclosing_loop(m, n) is not None]
-    return any(
-        _IS_WHOLE.search(ast.unparse(node.test))
-        or (isinstance(node.body[-1], ast.Continue | ast.Break) and _IS_SHORT.search(ast.unparse(node.test)))
-        for node in tests
-    )
+    for module in code.modules:
+        for node in (n for n in module.nodes if isinstance(n, ast.If)):
+            loop = enclosing_loop(module, node)
+            if not isinstance(loop, ast.For) or code.loader(loop) is None:
+                continue
+            test, given = ast.unparse(node.test), {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            left = isinstance(node.body[-1], ast.Continue | ast.Break) and _IS_SHORT.search(test)
+            if (left or _IS_WHOLE.search(test)) and any(re.search(rf"\b{name}\b", test) for name in given):
+                return True
+    return False
 
 
 def cuts(code: ScriptFacts) -> bool:

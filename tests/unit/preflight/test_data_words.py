@@ -267,6 +267,7 @@ SHAPES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
             ("if x.shape[0] != 8:\n        print('short')\n        continue\n", False),
             ("if len(y) % parts == 0:\n        step(x, y)\n", False),
             ("if step % 4:\n        continue\n", True),
+            ("for part in open('d'):\n        if len(part) == 3:\n            step(part)\n", True),
             ("if len(x) % 4:\n        print(x)\n", True),
         )
     ),
