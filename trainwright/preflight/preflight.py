@@ -60,6 +60,7 @@ from trainwright.preflight import (
     resumed,
     resuming,
     sagemaker_paths,
+    same_draws,
     saving,
     schedule,
     sharded,
@@ -95,7 +96,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights),
+    *(auto_shard, pipes, empty_weights, same_draws),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
