@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from trainwright.preflight import paths
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import role, said
 from trainwright.preflight.reader import Module
@@ -140,6 +141,8 @@ class AbstractState:
         flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
         extra = {"root:" + tag[5:] for tag in base.tags if tag.startswith("root:")} if name in _PATH_PARTS else set()
         extra |= {"detached"} if name == "data" else set()
+        if name == "parent" and base.constants is not None:
+            return paths.folder(base)
         return Value(tags=flows | extra | set(said(name)), of=base)
 
     def each(self, value: Value) -> Value:

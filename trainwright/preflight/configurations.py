@@ -96,13 +96,15 @@ def of_file(module: Module, value: Value | None) -> Value:
     opened = value is not None and value.made_by("open")
     if value is None or (value.attrs is not None and not opened) or not isinstance(text, str) or ending not in _READERS:
         return value if value is not None else Value()
-    path = module.path.parent / text
     inside = not text.startswith("/") and ".." not in text
-    try:
-        if inside and path.is_file() and path.stat().st_size < LARGEST:
-            return _written(_READERS[ending](path))
-    except (RequestError, OSError, ValueError, RecursionError):
-        pass  # a file that cannot be read says nothing
+    # A job runs in the folder of its source; other paths are relative to the file that has them.
+    source = module.path.parents[module.name.count("/")]
+    for path in (source / text, module.path.parent / text) if inside else ():
+        try:
+            if path.is_file() and path.stat().st_size < LARGEST:
+                return _written(_READERS[ending](path))
+        except (RequestError, OSError, ValueError, RecursionError):
+            pass  # a file that cannot be read says nothing
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from trainwright.preflight import arithmetic
+from trainwright.preflight import arithmetic, mappings
 from trainwright.preflight.calls import Calls
 from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
 from trainwright.preflight.environment_names import environment
@@ -304,6 +304,8 @@ class Evaluator(Calls):
         else:
             made = [self._element(node, scope, self.each(iterated))]
             few = False
+        if isinstance(node, ast.DictComp) and (left := mappings.filtered(node, iterated.of)) is not None:
+            return left
         element = merge(value for _, value in made)
         tags = element.tags & (FLOWS | IDENTITY) | dealt(iterated, first.ifs)
         if isinstance(node, ast.DictComp):

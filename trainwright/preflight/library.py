@@ -9,7 +9,7 @@ from trainwright.preflight.abstract_state import DERIVED, AbstractState
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
-from trainwright.preflight.paths import path_join
+from trainwright.preflight.paths import folder, path_join
 from trainwright.preflight.values import (
     ENDS,
     FLOWS,
@@ -39,7 +39,6 @@ _TRANSPARENT = frozenset(
         "os.fspath",
         "pathlib.Path",
         "pathlib.PurePath",
-        "os.path.dirname",
         "shutil.copytree",
         "ast.literal_eval",
         "json.dumps",
@@ -363,6 +362,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "json.loads": _loads,
     **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
     "torch.device": _device,
+    "os.path.dirname": lambda state, event: folder(event.args[0]) if event.args else Value(),
     **dict.fromkeys(("dict", "collections.OrderedDict"), lambda state, event: mappings.made(event)),
     **dict.fromkeys(configurations.NAMESPACES, configurations.namespace),
     **dict.fromkeys(("dataclasses.field", "pydantic.Field"), configurations.field),
@@ -384,10 +384,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "range": _range,
     "functools.partial": _partial,
     "open": _open,
-    "sys.exit": _exit,
-    "exit": _exit,
-    "quit": _exit,
-    "os._exit": _exit,
+    **dict.fromkeys(("sys.exit", "exit", "quit", "os._exit"), _exit),
     "deepspeed.initialize": _initialize,
     "argparse.ArgumentParser": argparse_values.parser,
     "os.environ.copy": lambda state, event: unknown("environ-copy"),

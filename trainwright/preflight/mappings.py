@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
-from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, merge
+from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, join, merge
 
 
 def made(event: Event) -> Value:
@@ -43,11 +45,8 @@ def method(state: AbstractState, event: Event, base: Value, name: str) -> Value 
         return None
     key = event.args[0].single() if event.args else None
     if name == "update":
-        unknown: dict[str, Value] = {"**": Value()}
-        for given in (*(unknown if arg.attrs is None else arg.attrs for arg in event.args), event.keywords):
-            for each, value in given.items():
-                if each != "**" or value.attrs is None:
-                    state.put(base, each, value)
+        for given in (*event.args, Value(attrs=event.keywords)):
+            _updated(state, base, given)
         return Value()
     if name == "copy" and base.code is None:
         return Value(base.name, base.made, base.tags, attrs=dict(base.attrs), of=base.of)
@@ -59,15 +58,57 @@ def method(state: AbstractState, event: Event, base: Value, name: str) -> Value 
     return _parts(base, name) if name in ("values", "items", "keys") else None
 
 
+def _updated(state: AbstractState, base: Value, given: Value) -> None:
+    """Put the values of a mapping into another; what is not known of it may replace anything."""
+    attrs = {"**": Value()} if given.attrs is None or "element" in given.attrs else given.attrs
+    for key, value in attrs.items():
+        before = (base.attrs or {}).get(key) if "sometimes" in value.tags else None
+        if key != "**" or value.attrs is None:
+            state.put(base, key, value if before is None else join(before, value))
+        if key == "**" and value.attrs is None:
+            base.attrs = {other: _replaced(each) for other, each in (base.attrs or {}).items()}
+
+
+def _replaced(value: Value) -> Value:
+    """Return a value that another one may have replaced."""
+    if value.constants is None:
+        return value
+    other = value.with_tags("flag")
+    other.sure = False
+    return other
+
+
 def _parts(base: Value, name: str) -> Value:
     """Return what is known of the keys, values or pairs of a mapping; of few, which they are."""
     attrs = base.attrs or {}
     few = 0 < len(attrs) <= MOST_ITEMS and not attrs.keys() & {"element", "**"}
     if name == "items" and few and base.code is None:
-        return Value(items=tuple(Value(items=(constant(key), value)) for key, value in attrs.items()))
+        return Value(items=tuple(Value(items=(constant(key), value)) for key, value in attrs.items()), of=base)
     inner = merge(attrs.values())
     element = Value(items=(Value(), inner)) if name == "items" else inner
-    return Value(attrs={"element": element}) if name != "keys" else Value()
+    return Value(attrs={"element": element}, of=base) if name != "keys" else Value()
+
+
+def filtered(node: ast.DictComp, base: Value | None) -> Value | None:
+    """``{k: v for k, v in mapping.items() if v is not None}``: what is left of a mapping; None of anything else."""
+    first, *others = node.generators
+    pair = isinstance(first.target, ast.Tuple) and [ast.unparse(each) for each in first.target.elts]
+    written = ast.unparse(first.iter)
+    if base is None or base.attrs is None or others or not written.endswith(".items()"):
+        return None
+    if pair != [ast.unparse(node.key), ast.unparse(node.value)]:
+        return None
+    attrs = dict(base.attrs)
+    for test in first.ifs:
+        left = ast.unparse(test.left) if isinstance(test, ast.Compare) and len(test.ops) == 1 else ""
+        if left == pair[0] and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.NotEq | ast.NotIn):
+            out = {n.value for n in ast.walk(test.comparators[0]) if isinstance(n, ast.Constant)}
+            attrs = {key: value for key, value in attrs.items() if key not in out}
+        elif ast.unparse(test) == f"{pair[1]} is not None":
+            attrs = {k: v if v.constants and not v.may_be(None) else v.with_tags("sometimes") for k, v in attrs.items()}
+        else:
+            attrs = {key: value.with_tags("sometimes") for key, value in attrs.items()}
+    return Value(attrs=attrs)
 
 
 def trained(given: Value) -> Value | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from trainwright.preflight import argparse_values, computed, mappings
+from trainwright.preflight import argparse_values, computed, mappings, paths
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import said
 from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
-from trainwright.preflight.paths import joined_path
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
 
 # Methods that return the object itself, or one like it.
@@ -106,9 +105,8 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
         return Value(tags=flow(event) | {"scaled", "loss"})
     if name == "prepare":
         return _prepared(event)
-    if name in ("format", "joinpath", "with_suffix", "with_name") or (name == "join" and base.constants):
-        given = [*event.args, *event.keywords.values()]
-        return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
+    if (joined := paths.method(event, base, name)) is not None:
+        return joined
     if name == "index" and "hosts" in base.tags:
         return unknown("host_rank", *(("rank",) if state.launch.per_host == 1 else ()))
     if name == "get" and base.name == "os.environ":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainwright.preflight.events import Event
 from trainwright.preflight.values import FLOWS, IDENTITY, Value
 
 # SageMaker's container contract: what is below these folders, and what becomes of it.
@@ -72,6 +73,31 @@ def path_join(parts: list[Value]) -> Value:
         rooted = frozenset(tag for tag in parts[0].tags if tag.startswith("root:") or tag == "flag")
         return Value(tags=identity | rooted, constants=(whole,), sure=all(part.sure for part in parts))
     return joined_path(parts)
+
+
+def folder(value: Value) -> Value:
+    """Return the folder of a path, with what is known of where it leads: "" is that of the job's source."""
+    known = [c for c in value.constants or () if isinstance(c, str) and c]
+    every = bool(known) and len(known) == len(value.constants or ())
+    above = tuple(c.rstrip("/").rpartition("/")[0] for c in known) if every else None
+    return Value(tags=value.tags, constants=above, sure=value.sure and every)
+
+
+def method(event: Event, base: Value, name: str) -> Value | None:
+    """Return what a method makes of a text or a path; None of others."""
+    given = [*event.args, *event.keywords.values()]
+    if name == "joinpath":
+        return path_join([base, *given])
+    if name in ("with_name", "with_suffix") and len(given) == 1:
+        path, text = base.single(), given[0].single()
+        if isinstance(path, str) and isinstance(text, str) and path:
+            above, slash, last = path.rpartition("/")
+            last = text if name == "with_name" else last.rpartition(".")[0] + text
+            sure = base.sure and given[0].sure
+            return Value(tags=base.tags, constants=(f"{above}{slash}{last}",), sure=sure)
+    if name in ("format", "with_suffix", "with_name") or (name == "join" and base.constants):
+        return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
+    return None
 
 
 def roots(value: Value | None, checkpoints: str = "/opt/ml/checkpoints") -> set[str]:

@@ -359,7 +359,10 @@ def _output(code: ScriptFacts, event: Event) -> set[str]:
     """Return where a Trainer writes its checkpoints: nowhere, if it is told to write none."""
     strategy = event.arg("save_strategy")
     never = strategy is not None and strategy.single() == "no"
-    return {"nowhere"} if never else roots(event.arg("output_dir", 0), code.checkpoints)
+    folder = event.arg("output_dir", 0)
+    if event.opened and folder is not None and "flag" in folder.tags:
+        return set()  # settings that are not known may say another
+    return {"nowhere"} if never else roots(folder, code.checkpoints)
 
 
 def _trains(code: ScriptFacts, event: Event) -> bool:
