@@ -8,6 +8,9 @@ import re
 from trainwright.preflight.script_facts import ScriptFacts
 
 _SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
+_SEEDED = ("random.Random", "default_rng", "RandomState", "Generator().manual_seed")
+# A seed that PyTorch gives a worker, or that a process makes itself.
+_OF_WORKER = re.compile(r"info|worker|initial_seed|time|pid|random|uuid")
 _OWN = {"rank", "local_rank", "world", "random"}  # tags of values that differ by process
 
 
@@ -41,9 +44,25 @@ def _told_apart(code: ScriptFacts, stream: ast.ClassDef) -> bool:
 
 
 def _of_fixed_seed(node: ast.AST) -> set[ast.AST]:
-    """Return the names around generators with a seed, as in ``random.Random(self.seed + epoch).shuffle(files)``."""
-    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n.args]
-    made = [n for n in calls if ast.unparse(n.func).endswith(("random.Random", "default_rng", "RandomState"))]
-    return {part for call in made for part in ast.walk(call.func)} | {
-        n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.value in made
-    }
+    """Return the names around generators with a seed, as in ``random.Random(self.seed + epoch).shuffle(files)``.
+
+    Also those of what they draw after they were given a name: ``chance = random.Random(7)``, ``chance.shuffle(files)``.
+    """
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    seeded = [n for n in calls if n.args and ast.unparse(n.func).endswith(_SEEDED)]
+    made = [n for n in seeded if not _OF_WORKER.search(ast.unparse(n.args[0]))]
+    kept = [n for n in ast.walk(node) if isinstance(n, ast.Assign) and n.value in made]
+    names = {ast.unparse(target) for assigned in kept for target in assigned.targets}
+    found = {part for call in made for part in ast.walk(call.func)}
+    found |= {part for call in calls for part in ast.walk(call.func) if _given(call) in names}
+    for each in ast.walk(node):
+        owner = each.value if isinstance(each, ast.Attribute) else None
+        drawn = owner is not None and (owner in made or ast.unparse(owner) in names)
+        if drawn or (isinstance(each, ast.Name | ast.Attribute) and ast.unparse(each) in names):
+            found.add(each)
+    return found
+
+
+def _given(call: ast.Call) -> str:
+    """Return the name of the generator that a function of PyTorch gets."""
+    return next((ast.unparse(each.value) for each in call.keywords if each.arg == "generator"), "")

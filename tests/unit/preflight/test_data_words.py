@@ -81,6 +81,19 @@ SHARES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW171", True, streamed(ITERATES.format("torch.utils.data.get_worker_info()")), ONE),
     ("TW171", False, streamed(ITERATES.format("print(dist.get_rank())")), ONE),
     ("TW171", False, streamed(ITERATES.format("random(1)")), ONE),
+    # Chance with one seed is the same in every process.
+    *(
+        ("TW171", found, streamed(ITERATES.format(f"chance = {made}\n        {drawn}")), ONE)
+        for made, drawn, found in (
+            ("random.Random(7)", "chance.shuffle(self.files)", True),
+            ("np.random.default_rng(self.seed)", "start = chance.permutation(len(self.files))", True),
+            ("torch.Generator().manual_seed(7)", "start = torch.randint(9, (8,), generator=chance)", True),
+            ("random.Random(self.seed + dist.get_rank())", "chance.shuffle(self.files)", False),
+            ("np.random.default_rng()", "start = chance.permutation(len(self.files))", False),
+            ("random.Random(get_worker_info().seed)", "chance.shuffle(self.files)", False),
+            ("random.Random(7)", "random.shuffle(self.files)", False),
+        )
+    ),
     ("TW171", False, streamed("def rows(self):\n        yield from self.files"), ONE),
     ("TW171", False, loaded("Rows()", "from work import Rows", "print(IterableDataset)"), ONE),
     ("TW171", False, loaded("IterableDataset(files)"), ONE),
