@@ -117,6 +117,11 @@ def loaded(_: AbstractState, event: Event) -> Value:
     return of_file(event.module, given) if given is not None and given.made_by("open") else Value()
 
 
+def of_path(_: AbstractState, event: Event) -> Value:
+    """``OmegaConf.load(path)``."""
+    return of_file(event.module, event.args[0]) if event.args else Value()
+
+
 def _written(data: object) -> Value:
     if isinstance(data, dict):
         return Value(attrs={str(key): _written(value) for key, value in data.items()})

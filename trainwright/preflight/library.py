@@ -361,6 +361,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     ),
     "json.loads": _loads,
     **dict.fromkeys(("json.load", "yaml.safe_load", "yaml.load", "yaml.full_load"), configurations.loaded),
+    "omegaconf.OmegaConf.load": configurations.of_path,
     "torch.device": _device,
     "os.path.dirname": lambda state, event: folder(event.args[0]) if event.args else Value(),
     **dict.fromkeys(("dict", "collections.OrderedDict"), lambda state, event: mappings.made(event)),

@@ -44,8 +44,8 @@ def method(state: AbstractState, event: Event, base: Value, name: str) -> Value 
     if base.attrs is None:
         return None
     key = event.args[0].single() if event.args else None
-    if name == "update":
-        for given in (*event.args, Value(attrs=event.keywords)):
+    if name == "update" or name.startswith("merge_with"):  # of OmegaConf: a mapping, a list of texts, the command line
+        for given in (*event.args, Value(attrs=event.keywords) if event.args or event.keywords else Value()):
             _updated(state, base, given)
         return Value()
     if name == "copy" and base.code is None:

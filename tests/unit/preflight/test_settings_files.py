@@ -35,6 +35,7 @@ READ = [
     "settings = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'settings.json')))",
     "settings = json.loads(pathlib.Path(__file__).with_name('settings.json').read_text())",
     "settings = json.loads(pathlib.Path(__file__).with_suffix('.json').read_text())",
+    "from omegaconf import OmegaConf\nsettings = OmegaConf.load(HERE / 'settings.yaml')",
     "from lib.settings import read\nsettings = read()",
     "from lib.settings import read_above\nsettings = read_above()",
 ]
@@ -92,6 +93,7 @@ OTHERS = "settings['trainer'].update({k: v for k, v in vars(args).items() if k n
         ("settings['trainer'].update(learning_rate=args.learning_rate)", "", LOST),
         ("settings['trainer'].update(json.loads(os.environ['SM_HPS']))", "", set()),
         ("settings['trainer'].update(chosen())", "", set()),
+        ("settings['trainer'].merge_with_cli()", "", set()),
         ("settings['trainer']['output_dir'] = os.environ['SM_MODEL_DIR']", "", set()),
         ("settings['trainer'].update({name: f'/opt/ml/{name}' for name in chosen()})", "", set()),
     ],
