@@ -7,6 +7,7 @@ documentation of torchrun, Open MPI's of mpirun.
 
 from __future__ import annotations
 
+import ast
 import re
 
 from trainwright.preflight.events import JobStart
@@ -56,6 +57,12 @@ _NAMES = (
 )
 KNOWN = frozenset(f"SM_{name}" for name in _NAMES.split())
 FREE = re.compile(r"^SM_(HP|CHANNEL)_|^SM_FRAMEWORK|^SM_SMP")
+
+
+def asks(test: ast.expr) -> bool:
+    """Return whether a condition asks what the job has: ``name in os.environ``, ``"test" in channels``."""
+    within = any(isinstance(op, ast.In | ast.NotIn) for n in ast.walk(test) for op in getattr(n, "ops", ()))
+    return within or "environ" in ast.unparse(test)
 
 
 def environment(launch: JobStart, key: str, default: Value | None) -> Value:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from trainwright.preflight import arithmetic, mappings
 from trainwright.preflight.calls import Calls
 from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
-from trainwright.preflight.environment_names import environment
+from trainwright.preflight.environment_names import asks, environment
 from trainwright.preflight.events import Guard
 from trainwright.preflight.known import BUILTINS, said
 from trainwright.preflight.library import tf_config
@@ -87,7 +87,7 @@ class Evaluator(Calls):
         if base.name == "os.environ":
             if not (self.guards or self.detached):
                 self.reached.add(node)
-            asked = self.tried or any(guard.off or "environ" in ast.unparse(guard.node) for guard in self.guards)
+            asked = self.tried or any(guard.off or guard.kind == "flag" or asks(guard.node) for guard in self.guards)
             if isinstance(key := index.single(), str) and index.sure and not asked:
                 self.needed.append((self.module, node, key))
             return self._environ(index)

@@ -107,9 +107,12 @@ def _too_short(code: ScriptFacts) -> Iterator[Finding]:
         if given is None or not _of_epochs(code, given, event.arg(name, place)):
             continue
         schedules = [event.result, *_together_with(code, event)]
+        alone = [e for e in code.ran(event.last) if e.name == event.name] == [event]
         for step in code.ran("step", live=True):
-            mine = any(step.receiver is each for each in schedules) and not (step.args or step.keywords)
-            if mine and _at_every_batch(code, step):
+            mine = any(step.receiver is each for each in schedules)
+            # A condition may have chosen among several kinds.
+            mine = mine or (alone and step.receiver is not None and event.name in step.receiver.made)
+            if mine and not (step.args or step.keywords) and _at_every_batch(code, step):
                 what = f"{name}={ast.unparse(given)}, and it is stepped at every batch, in line {step.line}"
                 severity: Severity = "error" if event.last == "OneCycleLR" else "warning"
                 yield at(TOO_SHORT, (event.module, event.node), f"{event.last}: {what}", severity=severity)
@@ -141,8 +144,9 @@ def _at_every_batch(code: ScriptFacts, step: Event) -> bool:
     """Return whether a schedule is stepped wherever its optimizer is, in a loop over batches within one over epochs."""
     if len(step.loops) < 2 or not any(e.loops == step.loops for e in code.ran("backward", live=True)):
         return False
-    there = f"{ast.unparse(step.node.func).removesuffix('.step')} is not None"
-    guards = {guard for guard in step.guards if not (guard.side and ast.unparse(guard.node) == there)}
+    owner = ast.unparse(step.node.func).removesuffix(".step")
+    there = (owner, f"{owner} is not None")
+    guards = {guard for guard in step.guards if not (guard.side and ast.unparse(guard.node) in there)}
     updates = [e for e in code.ran("step", live=True) if e.receiver and e.receiver.tags & {"optimizer", "scaler"}]
     return not guards or any(e.loops == step.loops and guards <= set(e.guards) for e in updates)
 

@@ -204,6 +204,7 @@ NAMES: list[Case] = [
         ("error", f"{LISTED}data('training')\ndata('val')"), (False, f"{LISTED}data('training')\ndata(each)"),
         (False, f"{LISTED}data('training')\nif 'SM_CHANNEL_VAL' in os.environ:\n    data('val')"),
         (False, f"{LISTED}data('training')\ntry:\n    data('val')\nexcept KeyError:\n    pass"),
+        (False, f"{LISTED}data('training')\nif 'val' in json.loads(os.environ['SM_CHANNELS']):\n    data('val')"),
         (False, f"{HELPER}value('CHANNEL_VAL')"), (False, f"{GIVEN}given('SM_CHANNEL_VAL')"),
         (False, f"{ASKED}asked('SM_CHANNEL_VAL')"), ("error", f"{PLAIN}plain('SM_CHANNEL_VAL')"),
         (False, f"{TESTS}{PLAIN}if args.test:\n    plain('SM_CHANNEL_VAL')"),

@@ -79,6 +79,7 @@ SHORT = [
     "made(optimizer, args.epochs)",
     "{'cosine': made}['cosine'](optimizer, args.epochs)",
     "MappingProxyType({'cosine': lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=args.epochs)})['cosine'](optimizer)",
+    "lr_scheduler.StepLR(optimizer, 9) if chosen else lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)",
     "lr_scheduler.SequentialLR(optimizer, [lr_scheduler.LinearLR(optimizer, total_iters=500), "
     "lr_scheduler.CosineAnnealingLR(optimizer, args.epochs)], milestones=[500])",
     "get_linear_schedule_with_warmup(optimizer, 0, args.epochs)",
@@ -108,6 +109,7 @@ def test_a_schedule_of_all_steps(schedule: str) -> None:
     ("reported", "inner"),
     [
         (True, "if schedule is not None:\n            schedule.step()"),
+        (True, "if schedule:\n            schedule.step()"),
         (False, "if (step + 1) % len(loader) == 0:\n            schedule.step()"),
         (False, "if each_batch:\n            schedule.step()"),
         (False, "schedule.step(epoch + step / len(loader))"),
