@@ -279,3 +279,12 @@ class Calls(AbstractState):
 
 def _is_module(name: str) -> bool:
     return bool(MODEL.search(name)) or name.rpartition(".")[2] in ("Module", "PreTrainedModel", "LightningModule")
+
+
+def loaded(target: ast.expr) -> ast.expr:
+    """Return the target of ``x += 1`` as an expression."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(target.id, ast.Load()), target)
+    if isinstance(target, ast.Attribute):
+        return ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
+    return target

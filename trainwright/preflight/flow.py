@@ -12,6 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
+from trainwright.preflight.calls import loaded
 from trainwright.preflight.conditions import as_test, compare, fails, returned, sides
 from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
@@ -164,7 +165,7 @@ class Interpreter(Functions):
                 if node.value is not None:
                     self.assign(node.target, self.value(node.value, scope), scope)
             case ast.AugAssign():
-                name = ast.copy_location(ast.BinOp(_loaded(node.target), node.op, node.value), node)
+                name = ast.copy_location(ast.BinOp(loaded(node.target), node.op, node.value), node)
                 self.assign(node.target, self.value(name, scope), scope)
             case ast.If():
                 return self._if(node, scope)
@@ -391,12 +392,3 @@ _TRAINS = ("backward", "fit", "train", "apply_gradients", "minimize")
 
 class _OutOfFuel(Exception):
     pass
-
-
-def _loaded(target: ast.expr) -> ast.expr:
-    """Return the target of ``x += 1`` as an expression."""
-    if isinstance(target, ast.Name):
-        return ast.copy_location(ast.Name(target.id, ast.Load()), target)
-    if isinstance(target, ast.Attribute):
-        return ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
-    return target
