@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.regex_steps import accepts, nodes, parse
 from trainwright.core.data_files import read_yaml
-from trainwright.sagemaker import diagnosis, first_failure, log_lines, tracebacks
+from trainwright.sagemaker import diagnosis, first_failure, frames, log_lines
 from trainwright.sagemaker.causes import load_book
 from trainwright.sagemaker.diagnosis import diagnose
 from trainwright.sagemaker.log_search import MaskKind, Search, tells_digits
@@ -51,7 +51,7 @@ def test_what_else_is_read_of_a_line_does_not_tell_digits_apart():
     """Of a mask are known: the message without escapes and prefixes, and whether it matters or is noted."""
     for read in (
         *(log_lines._ESCAPES, log_lines._PREFIX, diagnosis._MATTERS),
-        *(tracebacks._ERROR, tracebacks._ERROR_NAME, first_failure._FIRST_OF_MPI),
+        *(frames.ERROR, frames._ERROR_NAME, first_failure._FIRST_OF_MPI),
     ):
         pattern = read.pattern.decode() if isinstance(read.pattern, bytes) else read.pattern
         assert same_for_all_digits(pattern, read.flags & ~re.UNICODE), pattern
