@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from trainwright.preflight.events import Guard, Reach
+from trainwright.preflight.events import OF_RANK, Guard, Reach
 from trainwright.preflight.known import role, said
 from trainwright.preflight.values import IDENTITY, Marks, Value, unknown
 
@@ -64,8 +64,11 @@ def sides(test: Value, node: ast.expr) -> tuple[Guard, Guard]:
     )
 
 
-def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
+def returned(value: Value, guards: tuple[Guard, ...], written: ast.expr | None = None) -> Value:
     """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
+    number = isinstance(written, ast.BinOp) or (isinstance(written, ast.Constant) and type(written.value) is int)
+    if number and any(guard.kind in OF_RANK for guard in guards):
+        return value.with_tags("uneven")  # `if rank == 0: return saved["epoch"] + 1`
     if any(guard.kind == "own" for guard in guards) and value.code is None:
         return value.with_tags("own")
     if any(guard.kind == "clock" for guard in guards) and value.code is None:

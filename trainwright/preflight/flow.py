@@ -217,7 +217,7 @@ class Interpreter(Functions):
         self._leave("return", node, self.loops[self.outside :])
         if self.returned:
             value = self.value(node.value, scope) if node.value else constant(None)
-            self.returned[-1].append(returned(value, self.guards))
+            self.returned[-1].append(returned(value, self.guards, node.value))
 
     def _end_pass(self, node: ast.Break | ast.Continue, scope: Scope) -> None:
         self._leave("break" if isinstance(node, ast.Break) else "continue", node, self.loops[-1:])

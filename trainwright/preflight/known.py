@@ -206,7 +206,7 @@ OPTIMIZER = re.compile(
 MODEL = re.compile(
     r"^torchvision\.models\.|^torch\.nn\.(?!parallel|functional|init|utils|\w*Loss$)(modules\.\w+\.)?[A-Z]\w+$|"
     r"\.from_pretrained$|\.from_config$|^timm\.create_model$|^torch\.hub\.load$|"
-    r"keras\.(models\.)?(Sequential|Model)$|keras\.applications\.|^segmentation_models_pytorch\.|"
+    r"keras\.(models\.)?(Sequential|Model)$|keras\.applications\.([\w.]+\.)?[A-Z]\w+$|^segmentation_models_pytorch\.|"
     r"^diffusers\.([\w.]+\.)?\w+Model$"
 )
 NO_MODEL = re.compile(

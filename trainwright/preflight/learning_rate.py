@@ -268,8 +268,11 @@ def _whole_batch(code: ScriptFacts) -> Iterator[Finding]:
 
 def _scaled(code: ScriptFacts) -> bool:
     """Return whether the script scales its learning rate, or divides a fixed batch among the processes."""
+    by_hand = any(_sets_rate(node) for module in code.modules for node in module.nodes)
     for module in code.modules:
         for node in module.nodes:
+            if by_hand and isinstance(node, ast.BinOp) and GROWTH.search(ast.unparse(node)):
+                return True
             if not isinstance(node, ast.BinOp | ast.AugAssign):
                 continue
             around = module.parents.get(node)
@@ -282,6 +285,11 @@ def _scaled(code: ScriptFacts) -> bool:
             if plain and isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
                 return True
     return False
+
+
+def _sets_rate(node: ast.AST) -> bool:
+    """Return whether a rate is set in the loop: ``group["lr"] = schedule(epoch)``."""
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(("['lr']", ".learning_rate"))
 
 
 def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:

@@ -194,7 +194,9 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
     """
     if not code.several or code.says(_STRIPS) or code.mentions("consume_prefix_in_state_dict_if_present"):
         return
-    for event in code.ran("load_state_dict", live=True):
+    # SageMaker's inference toolkit calls model_fn.
+    loads = (e for e in code.ran("load_state_dict") if not e.detached or any(f.name == "model_fn" for f in e.stack))
+    for event in loads:
         base, kept = event.receiver, list(_kept(code, event)) if event.node.args else []
         owners = [state.of if state is not None and "state" in state.tags else None for state in kept]
         tried = any(isinstance(outer, ast.Try) for outer in ancestors(event.module, event.node))
@@ -218,7 +220,7 @@ def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
     part = _part(given)
     if part is ...:
         return
-    reads = [e for e in code.ran("load", live=True) if e.name == "torch.load" and e.result in (value, value.of)]
+    reads = [e for e in code.ran("load") if e.name == "torch.load" and e.result in (value, value.of)]
     for save in code.ran("save", live=True):
         if save.name == "torch.save" and len(save.node.args) > 1 and any(_same_file(code, save, e) for e in reads):
             if part is None:

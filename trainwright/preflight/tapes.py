@@ -13,7 +13,16 @@ from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
 
-RULES: tuple[Rule, ...] = ()
+UNSCALED = Rule(
+    code="TW537",
+    severity="warning",
+    title="gradients in FP16 whose loss is not scaled",
+    source="TensorFlow's guide Mixed precision, Training the model with a custom training loop: with mixed_float16 the "
+    "loss has to be scaled, or gradients underflow to zero; model.compile does it for fit",
+    remedy="optimizer = tf.keras.mixed_precision.LossScaleOptimizer(optimizer); get_scaled_loss in the tape, and "
+    "get_unscaled_gradients after it (Keras 3: optimizer.scale_loss). Or mixed_bfloat16, on GPUs that have it.",
+)
+RULES = (UNSCALED,)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -43,6 +52,20 @@ def _scaled(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(PLAIN_STEP, applied[0], f"`{_text(applied[0])}` without get_unscaled_gradients")
     elif unscaled and not losses:
         yield _at(NOT_SCALED, unscaled[0], f"`{_text(unscaled[0])}` of a loss that get_scaled_loss has not scaled")
+    elif not (
+        losses or code.mentions("compile", "LossScaleOptimizer") or code.mentions_like("loss_?scal|scale_?d?_?loss")
+    ):
+        half = [e for e in code.ran("set_global_policy", "set_policy", live=True) if _policy(e) == "mixed_float16"]
+        taken = [e for e in code.ran("apply_gradients", live=True) if half and e.order > half[0].order]
+        if taken and not any(e.off for e in half):
+            what = f"`{_text(taken[0])}` of a loss that nothing scales, with the policy of line {half[0].line}"
+            yield _at(UNSCALED, taken[0], what)
+
+
+def _policy(event: Event) -> object:
+    """Return the name of the policy that a call sets; Ellipsis if it is not known."""
+    given = event.arg("policy", 0)
+    return given.single() if given is not None else ...
 
 
 def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:

@@ -71,6 +71,52 @@ def wrap(model):
     return torch.nn.DataParallel(model)
 model = wrap(torch.nn.Linear(8, 8))
 """
+SCOPED = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+made = {outside}
+with strategy.scope():
+    model = tf.keras.applications.MobileNetV2(weights=None)
+    optimizer = tf.keras.optimizers.SGD()
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.nn.compute_average_loss(model(x), global_batch_size=64)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+for batch in strategy.experimental_distribute_dataset(data):
+    strategy.run(step, args=(batch,))
+"""
+RATED = """
+import torch
+import horovod.torch as hvd
+hvd.init()
+torch.cuda.set_device(hvd.local_rank())
+def schedule(base, at):
+    return base * (1 + at * (hvd.size() - 1))
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+for batch in loader:
+    for group in optimizer.param_groups:
+        {rate}
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+RESUMED = (
+    DDP
+    + """
+def restore():
+    if dist.get_rank() == 0:
+        return torch.load("/opt/ml/checkpoints/state.pt")["epoch"] + 1
+    return 0
+first = restore()
+{agree}
+for epoch in range(first, 9):
+    for batch in loader:
+        model(batch).sum().backward()
+"""
+)
 SENT = HOROVOD.format("if resume: ")
 
 
@@ -101,6 +147,27 @@ SENT = HOROVOD.format("if resume: ")
             PARTED.format(before="optimizer = torch.optim.SGD(model.parameters(), 0.1)"),
             PARTED.format(before="model = ipex.optimize(model) if on_processor else model"),
             SMP_JOB,
+        ),
+        # TensorFlow's guide: a function of keras.applications that makes no model.
+        (
+            "TW189",
+            SCOPED.format(outside="tf.keras.applications.MobileNetV2(weights=None)"),
+            SCOPED.format(outside="tf.keras.applications.mobilenet_v2.preprocess_input(image)"),
+            {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+        ),
+        # Horovod's pytorch_imagenet_resnet50.py: the rate is set in each step.
+        (
+            "TW125",
+            RATED.format(rate="group['momentum'] = 0.9"),
+            RATED.format(rate="group['lr'] = schedule(0.1, progress)"),
+            {"instance_type": P4D, "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}},
+        ),
+        # horovod/horovod #202: the epoch to go on at is known to the first process alone, until it is sent.
+        (
+            "TW400",
+            RESUMED.format(agree=""),
+            RESUMED.format(agree="shared = [first]\ndist.broadcast_object_list(shared)\nfirst = shared[0]"),
+            SEVERAL,
         ),
         # ChenRocks/UNITER: a function of its own sends the weights.
         (

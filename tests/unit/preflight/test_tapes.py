@@ -146,3 +146,46 @@ def test_a_first_step_may_go_without_an_average():
 def test_a_step_of_a_model_scales_and_unscales(scale, of, unscale, expected):
     """Keras 2, LossScaleOptimizer: a train_step of one's own calls both, also where compile wraps the optimizer."""
     assert codes(KERAS.format(scale=scale, of=of, unscale=unscale), ONE) & {"TW132", "TW134"} == expected
+
+
+HALF = """
+import tensorflow as tf
+tf.keras.mixed_precision.set_global_policy("{policy}")
+model = tf.keras.Sequential([tf.keras.layers.Dense(8)])
+optimizer = {optimizer}
+{more}
+for x, y in data:
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(x) - y))
+        {within}
+    gradients = tape.gradient(loss, model.trainable_variables)
+    {after}
+    optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+"""
+PLAIN_ADAM = {
+    "policy": "mixed_float16",
+    "optimizer": "tf.keras.optimizers.Adam()",
+    "more": "",
+    "within": "pass",
+    "after": "pass",
+}
+SCALES = {
+    "optimizer": "tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())",
+    "within": "loss = optimizer.get_scaled_loss(loss)",
+    "after": "gradients = optimizer.get_unscaled_gradients(gradients)",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, True),
+        ({"policy": "mixed_bfloat16"}, False),
+        (SCALES, False),
+        ({"within": "loss = optimizer.scale_loss(loss)"}, False),
+        ({"more": "model.compile(optimizer=optimizer)\noptimizer = model.optimizer"}, False),
+        ({"within": "loss = loss * loss_scale", "after": "gradients = [g / loss_scale for g in gradients]"}, False),
+    ],
+)
+def test_gradients_in_half_precision_need_a_scaled_loss(changes, found):
+    assert ("TW537" in codes(HALF.format(**{**PLAIN_ADAM, **changes}), ONE)) is found
