@@ -116,7 +116,7 @@ def _scaled_in_vain(code: ScriptFacts) -> Iterator[Finding]:
         lost = after[0].args[0] if after[0].args else after[0].receiver
         if lost is scale.args[0] and isinstance(scale.module.parents.get(scale.node), ast.Assign):
             what = f"`{ast.unparse(after[0].node)[:40]}` of the loss that line {scale.line} scales"
-            yield at(NOT_SCALED, (after[0].module, after[0].node), what)
+            yield at(NOT_SCALED, after[0], what)
             return
     updates = [e for e in code.ran("update", live=True) if _of_scaler(e) and e.loops]
     steps = [c for c in code.called("step") if _is_scaler(c)]
@@ -124,7 +124,7 @@ def _scaled_in_vain(code: ScriptFacts) -> Iterator[Finding]:
     if updates and not steps and any(e.loops == updates[0].loops for e in plain) and not code.mentions("unscale_"):
         step = next(e for e in plain if e.loops == updates[0].loops)
         what = f"`{ast.unparse(step.node)[:40]}` instead of a step of the scaler that line {updates[0].line} updates"
-        yield at(PLAIN_STEP, (step.module, step.node), what)
+        yield at(PLAIN_STEP, step, what)
 
 
 def _sharded(code: ScriptFacts) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def _sharded(code: ScriptFacts) -> Iterator[Finding]:
         model = event.args[0].of
         plain = all(made.startswith("torch.") and "sharded" not in made for made in event.receiver.made)
         if plain and model is not None and "fsdp" in model.tags and model.made_by("FullyShardedDataParallel", "FSDP"):
-            yield at(PLAIN_SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+            yield at(PLAIN_SCALER, event, f"`{ast.unparse(event.node)[:50]}`")
             return
 
 
@@ -153,7 +153,7 @@ def _clipped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
         loss = before[-1].receiver if before and after else None
         # What is in one function is reported by the order there.
         if loss is not None and "scaled" in loss.tags and before[-1].stack != clip.stack:
-            yield at(CLIP_SCALED, (clip.module, clip.node), f"{clip.last} without scaler.unscale_ before it")
+            yield at(CLIP_SCALED, clip, f"{clip.last} without scaler.unscale_ before it")
             return
 
 
@@ -171,11 +171,11 @@ def _stepped_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if _of_scaler(step):
             if not any(_is_scaler(c) for c in code.called("update")):
-                yield at(NO_UPDATE, (step.module, step.node), f"`{ast.unparse(step.node)[:40]}` without an update")
+                yield at(NO_UPDATE, step, f"`{ast.unparse(step.node)[:40]}` without an update")
                 return
         elif "optimizer" in receiver.tags and not by_scaler and not receiver.tags & _SCALE_THEMSELVES:
             what = f"`{ast.unparse(step.node)[:40]}` after `{ast.unparse(begun[-1].node)[:40]}`"
-            yield at(PLAIN_STEP, (step.module, step.node), what)
+            yield at(PLAIN_STEP, step, what)
             return
 
 
@@ -220,7 +220,7 @@ def _updates(code: ScriptFacts) -> Iterator[Finding]:
             message = (
                 f"`{ast.unparse(update.node)[:40]}` {what} `{ast.unparse(step.node)[:40]}` in line {step.line} runs"
             )
-            yield at(UPDATE_ELSEWHERE, (update.module, update.node), message)
+            yield at(UPDATE_ELSEWHERE, update, message)
             return
 
 

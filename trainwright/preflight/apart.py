@@ -102,7 +102,7 @@ def _shown(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` {message}".strip())
+    return at(rule, event, f"`{ast.unparse(event.node)[:60]}` {message}".strip())
 
 
 def _without_graph(code: ScriptFacts) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             read = (own or made)[0]
             number = f"{few[0]} file{'s' if few[0] > 1 else ''}"
             what = f"`{ast.unparse(read.node)[:60]}` reads {number}, and {workers} workers divide them by files"
-            yield at(FEW_FILES, (read.module, read.node), what)
+            yield at(FEW_FILES, read, what)
             return
 
 

@@ -107,7 +107,7 @@ def _half_model(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {message}")
+    return at(rule, event, f"`{ast.unparse(event.node)[:50]}` {message}")
 
 
 def _of_scaler(event: Event) -> bool:
@@ -166,7 +166,7 @@ def _past_scaler(code: ScriptFacts, scaler: dict[str, list[Event]]) -> Iterator[
         plain = step.receiver is not None and "optimizer" in step.receiver.tags and not _of_scaler(step)
         if plain and step.loops == scaler["update"][0].loops and not code.mentions("found_inf", "isinf", "isnan"):
             what = f"`{ast.unparse(step.node)[:50]}` after unscale_: only the scaler's step skips infinite gradients"
-            yield at(PLAIN_STEP, (step.module, step.node), what, severity="warning")
+            yield at(PLAIN_STEP, step, what, severity="warning")
             return
 
 

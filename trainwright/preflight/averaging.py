@@ -85,7 +85,7 @@ def _inverted(code: ScriptFacts) -> Iterator[Finding]:
         same = bool(where) and any(where <= _facts(event, step) for step in later)
         if same or any(_in_its_batch(event, chosen, step) for step in later):
             what = f"`{ast.unparse(event.node)}` is taken for `{ast.unparse(chosen[0][0])}`, also before the step"
-            yield at(INVERTED, (event.module, event.node), f"{what} of the optimizer")
+            yield at(INVERTED, event, f"{what} of the optimizer")
             return
 
 
@@ -142,7 +142,7 @@ def _backward_alone(code: ScriptFacts) -> Iterator[Finding]:
         ]
         if forwards and not any("no_sync" in name for e in forwards for name in e.contexts):
             what = f"`{ast.unparse(event.node)[:50]}`, but the forward pass in line {forwards[-1].line} is outside"
-            yield at(NO_SYNC, (event.module, event.node), what)
+            yield at(NO_SYNC, event, what)
             return
 
 
@@ -158,7 +158,7 @@ def _summed(code: ScriptFacts) -> Iterator[Finding]:
         if operation is not None and not operation.name.endswith(".SUM"):
             continue
         if not any(_divides(node) for module in code.modules for node in module.nodes):
-            yield at(SUMMED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
+            yield at(SUMMED, event, f"`{ast.unparse(event.node)[:60]}`")
         return
 
 
@@ -177,7 +177,7 @@ def _means(code: ScriptFacts) -> Iterator[Finding]:
         divided = ((module, node) for module in code.modules for node in module.nodes if _by_count(node, ast.Div))
         # What another function of the script reduces, it divides for itself.
         if all(enclosing_function(module, node) in others - here for module, node in divided):
-            yield at(MEANS, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
+            yield at(MEANS, event, f"`{ast.unparse(event.node)[:60]}`")
             return
 
 
@@ -215,9 +215,7 @@ def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
         here = [e for e in code.events if e.loops[-1:] == event.loops[-1:] and not e.detached]
         other = [e for e in wrapped if e.stack == event.stack or e.loops[-1:] == event.loops[-1:]]
         if any(_updates(e) for e in here) and not other:
-            yield at(
-                PAST, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` calls the model in the wrapper"
-            )
+            yield at(PAST, event, f"`{ast.unparse(event.node)[:50]}` calls the model in the wrapper")
             return
 
 

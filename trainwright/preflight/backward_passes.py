@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.loop import GRAPH_KEPT, TWICE
@@ -63,7 +63,7 @@ def _kept_by_method(code: ScriptFacts) -> Iterator[Finding]:
                 what = (
                     f"`{_text(event)}`: `{ast.unparse(added)[:40]}` in line {added.lineno} keeps the graph of each loss"
                 )
-                yield _at(GRAPH_KEPT, event, what)
+                yield at(GRAPH_KEPT, event, what)
                 return
 
 
@@ -79,10 +79,6 @@ def _adds(method: ast.FunctionDef, name: str) -> ast.AugAssign | None:
         if isinstance(node.target, ast.Attribute) and name in names:
             return node
     return None
-
-
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
 
 
 def _text(event: Event) -> str:
@@ -118,7 +114,7 @@ def _several(code: ScriptFacts, allowed: int) -> Iterator[Finding]:
             what = f"backward in line {passes[0].line} and {len(passes) - 1} more before step in line {step.line}"
             chosen = any(g not in step.guards and g.default is not g.side for e in passes for g in e.guards)
             told = f"backward_passes_per_step is {allowed}"
-            yield _at(PASSES, last, f"`{_text(last)}`: {what}; {told}", "warning" if chosen else None)
+            yield at(PASSES, last, f"`{_text(last)}`: {what}; {told}", "warning" if chosen else None)
             return
 
 
@@ -130,13 +126,13 @@ def _accumulated(code: ScriptFacts, made: Event) -> Iterator[Finding]:
         deeper = [e for e in code.ran("backward", live=True) if e.loops[:-1] == step.loops and e.order < step.order]
         if deeper and not more:
             what = f"step in line {step.line} comes after a loop of backward passes"
-            yield _at(PASSES, made, f"`{_text(made)}` without backward_passes_per_step: {what}", "warning")
+            yield at(PASSES, made, f"`{_text(made)}` without backward_passes_per_step: {what}", "warning")
             return
         skipped = [e for e in passes if any(g not in e.guards for g in more)]
         counted = [g for g in more if isinstance(g.node, ast.Compare) and "%" in ast.unparse(g.node)]
         if skipped and counted:
             what = f"`{_text(made)}` without backward_passes_per_step, and step in line {step.line} where"
-            yield _at(PASSES, made, f"{what} `{ast.unparse(counted[0].node)[:40]}`")
+            yield at(PASSES, made, f"{what} `{ast.unparse(counted[0].node)[:40]}`")
             return
 
 
@@ -203,7 +199,7 @@ def _freed(code: ScriptFacts) -> Iterator[Finding]:
             sure = set(earlier.guards) <= set(event.guards) and earlier.loops == event.loops
             if again and sure and again[0].loops == event.loops and earlier.node is not event.node:
                 what = f"`{_text(event)}` through `{_text(again[0])}` of line {again[0].line}"
-                yield _at(TWICE, event, f"{what}, whose graph backward in line {earlier.line} has freed")
+                yield at(TWICE, event, f"{what}, whose graph backward in line {earlier.line} has freed")
                 return
         if _frees(event):
             before.append((event, mine))

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import Protocol
 
 from trainwright.preflight.reader import Module
+
+
+class Placed(Protocol):
+    """What has a place in a script: a call as it is written or as it runs, a training step."""
+
+    @property
+    def module(self) -> Module:
+        """The file."""
+
+    @property
+    def node(self) -> ast.AST:
+        """The syntax tree."""
 
 
 @dataclass(frozen=True, eq=False)

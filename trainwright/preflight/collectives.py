@@ -56,11 +56,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if guard is not None and event.loops and updates and not _answered(code, event, guard):
             reported.add((event.module.name, event.line))
             says = condition(guard)
-            yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
+            yield at(ONE_UPDATE, event, f"`{ast.unparse(event.node)[:50]}` only where {says}")
     for event in code.events:
         what = collective(event) or (_of_xla(event) if code.launcher == "xla" or code.torch_xla else "")
         if what and event.last in _HVD_CALLBACKS and "only-one" in event.result.tags and event.by_rank is None:
-            yield at(DEADLOCK, (event.module, event.node), f"{what} is a callback of the first process alone")
+            yield at(DEADLOCK, event, f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
         if guard is None and what and event.last == "barrier":
             guard = event.under("dp")  # of one process in each group, and all processes meet
@@ -78,11 +78,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         half = _half(code, event, guard)
         says = f"{what} runs only where {condition(guard)}"
         if half is None:
-            yield at(DEADLOCK, (event.module, event.node), says)
+            yield at(DEADLOCK, event, says)
             continue
         reported.add((half[0].module.name, half[0].line))
         says += f", and the one in line {half[0].line} where {condition(half[1])}: they fit on the first host alone"
-        yield at(DEADLOCK, (event.module, event.node), says, remedy="The local rank in both conditions, or the global.")
+        yield at(DEADLOCK, event, says, remedy="The local rank in both conditions, or the global.")
 
 
 def called_by_library(code: ScriptFacts, event: Event, depth: int = 2) -> bool:

@@ -93,7 +93,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node.func)[:50]}` {message}")
+    return at(rule, event, f"`{ast.unparse(event.node.func)[:50]}` {message}")
 
 
 def _large_batches(code: ScriptFacts) -> Iterator[Finding]:

@@ -124,22 +124,18 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(NO_SEED, code.group or code.spawns or code.backwards[0], "nothing sets a seed")
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
 def _padding(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         padding = event.arg("padding")
         value = padding.single() if padding is not None else None
         fixed = event.arg("pad_to_multiple_of") is not None
         if (value == "longest" or value is True) and not fixed:
-            yield _at(PADDING, event, f"{event.last}(padding={value!r})")
+            yield at(PADDING, event, f"{event.last}(padding={value!r})")
         elif event.last in ("DataCollatorWithPadding", "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification"):
             if padding is None and not fixed:
-                yield _at(PADDING, event, f"{event.last} pads each batch to its longest sample")
+                yield at(PADDING, event, f"{event.last} pads each batch to its longest sample")
         elif padding is None and _tokenizes(event):
-            yield _at(PADDING, event, f"`{ast.unparse(event.node)[:60]}` without padding=")
+            yield at(PADDING, event, f"`{ast.unparse(event.node)[:60]}` without padding=")
 
 
 def _collated(loaders: list[Event]) -> Iterator[Finding]:
@@ -148,7 +144,7 @@ def _collated(loaders: list[Event]) -> Iterator[Finding]:
         collate = event.arg("collate_fn", 6)
         text = ast.unparse(collate.code.node) if collate is not None and collate.code is not None else ""
         if _TO_LONGEST.search(text) and not _TO_LENGTH.search(text) and for_training(event):
-            yield _at(PADDING, event, "the loader's collate_fn pads each batch to its longest sample")
+            yield at(PADDING, event, "the loader's collate_fn pads each batch to its longest sample")
             return
 
 
@@ -180,7 +176,7 @@ def _last_batch(code: ScriptFacts, loaders: list[Event], why: str) -> Iterator[F
         if event.opened or not off or event.arg("batch_sampler") is not None:
             continue
         if for_training(event) and not event.detached:
-            yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
+            yield at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
             return
 
 
@@ -218,12 +214,12 @@ def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
             size = event.keywords.get("batch_size")
             beside = [name for name in beside if name != "batch_size" or (size is not None and size.single() != 1)]
             if beside:
-                yield _at(SHUFFLED_TWICE, event, f"batch_sampler together with {beside[0]}")
+                yield at(SHUFFLED_TWICE, event, f"batch_sampler together with {beside[0]}")
                 continue
         if sampler is None or shuffle is None or shuffle.single() is not True or "flag" in shuffle.tags:
             continue
         if "sampler" in sampler.tags and not {"maybe-none", "sometimes"} & (sampler.tags | shuffle.tags):
-            yield _at(SHUFFLED_TWICE, event, f"`{ast.unparse(event.node)[:60]}`: the sampler shuffles")
+            yield at(SHUFFLED_TWICE, event, f"`{ast.unparse(event.node)[:60]}`: the sampler shuffles")
 
 
 def _loaded(code: ScriptFacts) -> bool:
@@ -271,7 +267,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         if not what and code.several and rank is not None and fixed:
             what = f"rank={rank.single()} in every process"
         if what:
-            yield _at(WRONG_SHARE, event, what)
+            yield at(WRONG_SHARE, event, what)
             return
 
 
@@ -328,7 +324,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
             what = "every process reads the whole stream of its IterableDataset"
         if samplers:
             what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"
-        yield _at(NO_SAMPLER, reads[0], what)
+        yield at(NO_SAMPLER, reads[0], what)
     for event in code.ran("DistributedSampler"):
         shuffle = event.arg("shuffle", 3)
         if shuffle is not None and shuffle.single() is False:
@@ -337,16 +333,16 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         if seed is not None and (seed.single() is ... or "counted" in seed.tags):
             continue  # a seed of its own for each part or epoch
         if not code.mentions("set_epoch") and _epochs(code) and for_training(event):
-            yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
+            yield at(SAME_ORDER, event, "DistributedSampler without set_epoch")
             return
     for event in code.ran("set_epoch", live=True):
         if (guard := event.by_rank) is not None and event.receiver is not None:
             what = f"`{ast.unparse(event.node)[:50]}` only where `{ast.unparse(guard.node)[:40]}`: the shares overlap"
-            yield at(SAME_ORDER, (event.module, event.node), what, severity="warning")
+            yield at(SAME_ORDER, event, what, severity="warning")
             return
         number = event.node.args[0] if event.node.args else None
         if event.loops and isinstance(number, ast.Constant) and isinstance(number.value, int):
-            yield _at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")
+            yield at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")
             return
 
 

@@ -111,4 +111,4 @@ def _never_trains(code: ScriptFacts) -> Iterator[Finding]:
         event, guard = trains[0], trains[0].off
         assert guard is not None
         what = f"training runs only where {condition(guard)}, which nothing in the job sets"
-        yield at(MISSING, (event.module, event.node), what, severity="warning")
+        yield at(MISSING, event, what, severity="warning")

@@ -38,7 +38,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if what := _soon_gone(code, made, event.loops):
             told = f"`{ast.unparse(event.node)[:50]}` for each batch of the loop in line {_line(event.loops[-1])}"
-            yield at(PER_BATCH, (event.module, event.node), f"{told}: {what}")
+            yield at(PER_BATCH, event, f"{told}: {what}")
             return
 
 

@@ -72,7 +72,7 @@ def _by_global_rank(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("set_device", live=True):
         wrong = [v for v in _chosen(event) if "rank" in v.tags and not v.tags & OWN and _index(v)]
         if wrong and code.several_hosts and event.name.startswith("torch."):
-            yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
+            yield at(GLOBAL_RANK, event, f"`{event.text}` with the global rank")
             return
 
 
@@ -87,13 +87,13 @@ def _apart(code: ScriptFacts) -> Iterator[Finding]:
         return
     for event in code.events:
         if event.model is not None and not event.detached and _in_memory(event.args[:1]) and _on_gpu(event.model):
-            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
+            yield at(APART, event, f"`{event.text}`: the input is in main memory")
             return
         if event.detached or len(event.args) < 2 or not _LOSSES.search(ast.unparse(event.node.func)):
             continue
         out, target = event.args[:2]
         if {"out", "on-device"} <= out.tags and _in_memory([target]):
-            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the second tensor is in main memory")
+            yield at(APART, event, f"`{event.text}`: the second tensor is in main memory")
             return
 
 
@@ -118,7 +118,7 @@ def _noise(code: ScriptFacts) -> Iterator[Finding]:
         func = ast.unparse(event.node.func)
         ours = called_by_library(code, event) and re.fullmatch(r"self(\.[A-Za-z0-9_]+)?", func)
         if ours and _in_memory(event.args[:1]) and ("out" in event.result.tags or func == "self"):
-            yield at(APART, (event.module, event.node), f"`{_text(event)}`: the input is in main memory")
+            yield at(APART, event, f"`{event.text}`: the input is in main memory")
             return
 
 
@@ -128,12 +128,12 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
     wrong = [(e, v) for e, v in chosen if "rank" in v.tags and not v.tags & OWN and _index(v)]
     if wrong and code.several_hosts:
         event, _ = wrong[0]
-        yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
+        yield at(GLOBAL_RANK, event, f"`{event.text}` with the global rank")
         return
     yield from _visible(code)
     if (seen := _sees_its_own(code)) is not None and (hidden := _hidden(seen, chosen)) is not None:
-        what = f"`{_text(hidden)}`, after `{ast.unparse(seen)[:60]}` in line {seen.lineno}"
-        yield at(ONE_VISIBLE, (hidden.module, hidden.node), what)
+        what = f"`{hidden.text}`, after `{ast.unparse(seen)[:60]}` in line {seen.lineno}"
+        yield at(ONE_VISIBLE, hidden, what)
         return
     if (current := _current(code, chosen)) is not None:
         yield current
@@ -144,8 +144,8 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
     several = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and _many(e)]
     if several:
         event = several[0]
-        what = f"`{_text(event)}`: DistributedDataParallel takes one GPU per process"
-        yield at(NO_DEVICE, (event.module, event.node), what)
+        what = f"`{event.text}`: DistributedDataParallel takes one GPU per process"
+        yield at(NO_DEVICE, event, what)
         return
     fixed = [] if _sees_its_own(code) is not None else [(e, v) for e, v in chosen if _fixed(v)]
     if selected and not fixed:
@@ -158,7 +158,7 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
     fixed = [(e, v) for e, v in fixed if not selected or e.last != "device" or _used(code, e)]
     if fixed:
         event, _ = fixed[0]
-        yield at(NO_DEVICE, (event.module, event.node), f"`{_text(event)}`: the same GPU in every process of a host")
+        yield at(NO_DEVICE, event, f"`{event.text}`: the same GPU in every process of a host")
         return
     if selected:
         yield from _away(code)
@@ -177,10 +177,10 @@ def _away(code: ScriptFacts) -> Iterator[Finding]:
     models = [(e, v) for e, v in fixed if e.receiver in wrapped or (e.receiver and "model" in e.receiver.tags)]
     for event, place in models or [(e, v) for e, v in fixed if steps.intersection(e.loops)]:
         number = next(str(c).removeprefix("cuda:") for c in place.constants or () if _fixed(Value(constants=(c,))))
-        what = f"`{_text(event)}`: GPU {number} in every process of a host, though each selects its own"
+        what = f"`{event.text}`: GPU {number} in every process of a host, though each selects its own"
         # DistributedDataParallel moves the model's inputs, and nothing else, to the right one.
         certain = bool(models) and "flag" not in place.tags
-        yield at(NO_DEVICE, (event.module, event.node), what, severity="error" if certain else "warning")
+        yield at(NO_DEVICE, event, what, severity="error" if certain else "warning")
         return
 
 
@@ -215,8 +215,8 @@ def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
         if event.guards or event.receiver is None or (event.detached and not called_by_library(code, event)):
             continue
         if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
-            what = f"`{_text(event)}`: the same GPU in every process of a host"
-            yield at(NO_DEVICE, (event.module, event.node), what, severity="warning")
+            what = f"`{event.text}`: the same GPU in every process of a host"
+            yield at(NO_DEVICE, event, what, severity="warning")
             return
 
 
@@ -304,11 +304,11 @@ def _current(code: ScriptFacts, chosen: list[tuple[Event, Value]]) -> Finding | 
         return None
     for event, value in chosen:
         if event.last in _WRAPS and value.made == {"torch.cuda.current_device"} and not event.detached:
-            what = f"`{_text(event)}`: the current device is GPU 0 in every process without set_device(local_rank)"
-            return at(NO_DEVICE, (event.module, event.node), what)
+            what = f"`{event.text}`: the current device is GPU 0 in every process without set_device(local_rank)"
+            return at(NO_DEVICE, event, what)
     if (sent := _sent_objects(code)) is not None:
-        what = f"`{_text(sent)}` sends what it pickles through the current device, GPU 0 in every process"
-        return at(NO_DEVICE, (sent.module, sent.node), what)
+        what = f"`{sent.text}` sends what it pickles through the current device, GPU 0 in every process"
+        return at(NO_DEVICE, sent, what)
     return None
 
 
@@ -327,10 +327,6 @@ def _sent_objects(code: ScriptFacts) -> Event | None:
     return next((e for e in sends if not e.keywords.keys() & {"group", "device"}), None)
 
 
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 def _default(code: ScriptFacts) -> Iterator[Finding]:
     """Report what goes to the current device, which nobody has set."""
     if code.mentions("set_device", "set_device_index", "device_index") or code.chooses_device():
@@ -345,7 +341,7 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
         if bare or (target is not None and target.may_be("cuda") and "flag" not in target.tags):
             # Without a wrapper of the model, something that was not read may place it.
             severity: Severity = "error" if code.wraps is not None and not event.detached else "warning"
-            what = f"`{_text(event)}` in every process without set_device(local_rank)"
+            what = f"`{event.text}` in every process without set_device(local_rank)"
             yield at(NO_DEVICE, (event.module, node), what, severity=severity)
             return
 
@@ -372,12 +368,12 @@ def _late(code: ScriptFacts) -> Iterator[Finding]:
     if placed is not None and not any(
         v.tags & OWN for e in code.events[: placed.order] if e.last != "device" for v in _chosen(e)
     ):
-        what = f"set_device comes after `{_text(placed)}` in line {placed.line}; by then the model is on GPU 0"
-        yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")
+        what = f"set_device comes after `{placed.text}` in line {placed.line}; by then the model is on GPU 0"
+        yield at(NO_DEVICE, chosen[0], what, severity="warning")
         return
     if not wraps or chosen[0].order < wraps[0].order:
         return
     explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in _chosen(e))
     if not explicit:
         what = f"set_device comes after {wraps[0].last} in line {wraps[0].line}; by then the model is on GPU 0"
-        yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")
+        yield at(NO_DEVICE, chosen[0], what, severity="warning")

@@ -92,19 +92,19 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     every = [e for e in code.wrapped_events if not e.detached and e.last != "fully_shard"]
     if every and code.job is not None and (uncalled := code.never_called("init_process_group", "init_device_mesh")):
         what = f"nothing calls {uncalled}, which has the init_process_group"
-        yield at(NO_GROUP, (every[0].module, every[0].node), f"{every[0].last}: {what}", severity="error")
+        yield at(NO_GROUP, every[0], f"{every[0].last}: {what}", severity="error")
         return
     if (never := _never_joined(code)) is not None:
         many = code.launch.processes or code.launch.hosts
         what = f"the job has {many} processes, and nothing in it changes the default that keeps them from coming here"
-        yield at(NO_GROUP, (never.module, never.node), what)
+        yield at(NO_GROUP, never, what)
         return
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
         helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup")
         if wraps and not helper and code.spawns is None and code.job is not None:
             what = f"{wraps[0].last} without init_process_group"
-            yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
+            yield at(NO_GROUP, wraps[0], what, severity="error")
         elif (
             code.launcher in ("mpi", "torchrun", "smddp") and not code.wrapped_events and not code.wraps and not helper
         ):
@@ -113,7 +113,7 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
         groups = [e for e in code.roles("group") if not e.detached]
         if wraps and groups and wraps[0].order < groups[0].order and wraps[0].stack == groups[0].stack:
             what = f"{wraps[0].last} comes before init_process_group in line {groups[0].line}"
-            yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
+            yield at(NO_GROUP, wraps[0], what, severity="error")
         yield from _not_wrapped(code)
 
 
@@ -124,13 +124,13 @@ def _first_interface(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]
     if own and code.several and not any(e.role == "group" for e in code.events):
         used = own[0]
         what = f"`{ast.unparse(used.node)[:50]}` without init_process_group of the library"
-        yield at(NO_GROUP, (used.module, used.node), what, severity="error")
+        yield at(NO_GROUP, used, what, severity="error")
         return
     groups = list(code.roles("group"))
     for event in wraps:
         if event.name.startswith("torch.") and groups and all(e.name.startswith(package) for e in groups):
             what = f"`{ast.unparse(event.node)[:50]}` is PyTorch's own, and only the library's process group is created"
-            yield at(NO_GROUP, (event.module, event.node), what, severity="error")
+            yield at(NO_GROUP, event, what, severity="error")
             return
 
 
@@ -152,7 +152,7 @@ def _by_file(code: ScriptFacts) -> Iterator[Finding]:
         text = method.single() if method is not None else ...
         local = isinstance(text, str) and text.startswith("file:///") and not text.startswith("file:///opt/ml/input")
         if local and code.several_hosts and not event.detached:
-            yield at(GROUP_PLACE, (event.module, event.node), f"init_method={text!r}: hosts share no disk")
+            yield at(GROUP_PLACE, event, f"init_method={text!r}: hosts share no disk")
             return
 
 
@@ -172,7 +172,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
     if parallel and code.launch.launched and code.several_per_host and not code.wrapped_events:
         event = parallel[0]
         what = "DataParallel uses all GPUs of a host in each of its processes; gradients stay in the process"
-        yield at(NOT_WRAPPED, (event.module, event.node), what)
+        yield at(NOT_WRAPPED, event, what)
         return
     reached = [e for e in code.events if not e.detached]
     if any(_GRADIENTS.search(e.last) or (e.role == "collective" and _of_gradients(e)) for e in reached):
@@ -183,7 +183,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         never = [e for e in steps if any(re.fullmatch(r"[A-Za-z0-9_.]+\.no_sync\(\)", name) for name in e.contexts)]
         if never and len(never) == len(steps):
             what = f"every backward is within no_sync, as in line {never[0].line}: no gradient is ever averaged"
-            yield at(NOT_WRAPPED, (never[0].module, never[0].node), what)
+            yield at(NOT_WRAPPED, never[0], what)
             return
         yield from _never_synced(code, steps)
         known = [e for e in steps if "out" in _tags(e)]
@@ -193,7 +193,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
             taken_off = any(not any(map(NO_GRAPH.search, e.contexts)) for e in inner)
             if live and not taken_off and not any(map(_inside, live)):
                 what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
-                yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)
+                yield at(NOT_WRAPPED, live[0], what)
         return
     steps = [e for e in code.ran("backward", live=True) if "out" in _tags(e)]
     plain = steps and all("known-out" in _tags(e) and "wrapped-out" not in _tags(e) for e in steps)
@@ -232,7 +232,7 @@ def _never_synced(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding
             what = (
                 f"every backward before `{ast.unparse(steps[0].node)[:40]}` is within {name}: no gradient is averaged"
             )
-            yield at(NOT_WRAPPED, (mine[0].module, mine[0].node), what)
+            yield at(NOT_WRAPPED, mine[0], what)
             return
 
 
@@ -292,14 +292,14 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
         if not what and backend is not None and backend.single() == "nccl" and code.launch.gpus == 0:
             what = 'backend "nccl" on an instance without GPUs'
         if what:
-            yield at(GROUP_PLACE, (event.module, event.node), what)
+            yield at(GROUP_PLACE, event, what)
             return
     for event in code.ran("init_device_mesh", live=True):
         shape = event.arg("mesh_shape", 1)
         sizes = (shape.items or ()) if shape is not None else ()
         if code.several_hosts and len(sizes) == 1 and _of_one_host(code, None, sizes[0]):
             what = f"`{ast.unparse(event.node)[:60]}`: the GPUs of one host, but the job has several hosts"
-            yield at(GROUP_PLACE, (event.module, event.node), what)
+            yield at(GROUP_PLACE, event, what)
             return
 
 

@@ -188,7 +188,7 @@ def _isolated(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
         if not _certain(event) or (cached and fetch.kind != "address") or there:
             continue
         severity: Severity | None = None if stock or fetch.kind == "address" else "warning"
-        yield at(ISOLATED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`", severity=severity)
+        yield at(ISOLATED, event, f"`{ast.unparse(event.node)[:60]}`", severity=severity)
         return
 
 
@@ -232,7 +232,7 @@ def _one_host(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
         if readers or (asked is not None and "zero:rank" in asked.tags):
             reader = f", and line {readers[0].line} reads it on every host" if readers else ""
             what = f"`{ast.unparse(event.node)[:60]}` in the first process of {code.launch.hosts} hosts{reader}"
-            yield at(ONE_HOST, (event.module, event.node), what)
+            yield at(ONE_HOST, event, what)
             return
 
 

@@ -53,7 +53,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         after = (e for e in code.events[event.order + 1 :] if not e.detached and not _resumes(code, e, event))
         if not any(_may_fill(each, model) for each in after):
             what = f"nothing sets the weights of a first run before backward in line {later[0].line}"
-            yield at(EMPTY, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`: {what}")
+            yield at(EMPTY, event, f"`{ast.unparse(event.node)[:60]}`: {what}")
             return
 
 

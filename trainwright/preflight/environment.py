@@ -125,7 +125,7 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
         base = event.receiver
         name = next((tag[4:] for tag in base.tags if tag.startswith("env:")), "") if base is not None else ""
         if base is not None and name in JSON_VALUES and _json(event, base):
-            yield at(AS_NUMBER, (event.module, event.node), f"{event.last}(…) of the JSON string {name}")
+            yield at(AS_NUMBER, event, f"{event.last}(…) of the JSON string {name}")
     for event in code.ran("add_argument", live=True):
         kind, default = event.arg("type"), event.arg("default")
         name = next((tag[4:] for tag in default.tags if tag.startswith("env:")), "") if default is not None else ""
@@ -133,20 +133,20 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
         used = any(map(code.mentions, names))
         parts = kind is not None and kind.name in ("list", "tuple") and used
         if kind is not None and parts and default is not None and _json(event, default):
-            yield at(AS_NUMBER, (event.module, event.node), f"type={kind.name} makes characters of the string {name}")
+            yield at(AS_NUMBER, event, f"type={kind.name} makes characters of the string {name}")
     for event in code.events:
         for value in event.args:
             name = next((tag[4:] for tag in value.tags if tag.startswith("env:")), "")
             if not name or event.detached or name not in (*JSON_VALUES, *RANKS, "SM_NUM_GPUS"):
                 continue
             if event.last == "set_device" and "number" in value.tags:
-                yield at(AS_NUMBER, (event.module, event.node), f"set_device(…) of the string {name}")
+                yield at(AS_NUMBER, event, f"set_device(…) of the string {name}")
             first = event.node.args[0] if event.node.args else event.node
             direct = isinstance(first, ast.Subscript) and _key(event.module, first) is not None
             if event.name in _OF_LISTS and _json(event, value) and not (direct and event.name == "len"):
-                yield at(AS_NUMBER, (event.module, event.node), f"{event.name}(…) of the JSON string {name}")
+                yield at(AS_NUMBER, event, f"{event.name}(…) of the JSON string {name}")
             elif event.name == "range" and "number" in value.tags and not direct:
-                yield at(AS_NUMBER, (event.module, event.node), f"range(…) of the string {name}")
+                yield at(AS_NUMBER, event, f"range(…) of the string {name}")
 
 
 def _json(event: Event, value: Value) -> bool:

@@ -164,6 +164,11 @@ class Event:
         """The line number."""
         return self.node.lineno
 
+    @property
+    def text(self) -> str:
+        """The call as it is written, or its beginning."""
+        return ast.unparse(self.node)[:60]
+
     def arg(self, keyword: str, position: int | None = None) -> Value | None:
         """Return the argument with this name or position; None if it is not given."""
         if keyword in self.keywords:

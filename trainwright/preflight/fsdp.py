@@ -68,7 +68,7 @@ def _script(event: Event) -> bool:
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` {message}")
+    return at(rule, event, f"`{ast.unparse(event.node)[:60]}` {message}")
 
 
 def _policies(wraps: list[Event]) -> Iterator[Finding]:

@@ -82,7 +82,7 @@ def _averaged(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.roles("collective"):
         own = event.name.startswith("torch.distributed.") and not event.detached and event.arg("group") is None
         if own and any(ast.unparse(k.value).endswith("ReduceOp.AVG") for k in event.node.keywords if k.arg == "op"):
-            yield at(AVERAGED, (event.module, event.node), f"`{_text(event.node)}` with the backend {named[0]}")
+            yield at(AVERAGED, event, f"`{_text(event.node)}` with the backend {named[0]}")
             return
 
 
@@ -93,7 +93,7 @@ def _not_awaited(code: ScriptFacts) -> Iterator[Finding]:
         dropped = isinstance(event.module.parents.get(event.node), ast.Expr)
         dropped = dropped and event.name.startswith("torch.distributed.") and not event.detached
         if dropped and begun is not None and begun.single() is True:
-            yield at(NOT_AWAITED, (event.module, event.node), f"`{_text(event.node)}`")
+            yield at(NOT_AWAITED, event, f"`{_text(event.node)}`")
             return
 
 
@@ -104,7 +104,7 @@ def _subgroups(code: ScriptFacts) -> Iterator[Finding]:
         return
     for event in code.ran("new_group", live=True):
         if event.name.startswith("torch.distributed."):
-            yield at(SUBGROUP, (event.module, event.node), f"`{_text(event.node)}`")
+            yield at(SUBGROUP, event, f"`{_text(event.node)}`")
             return
 
 
@@ -120,7 +120,7 @@ def _lists(code: ScriptFacts) -> Iterator[Finding]:
         keyword = f"{event.last}_list"
         given = [k.value for k in event.node.keywords if k.arg == keyword] or event.node.args[1:2]
         if given and _filled(_made(event, given[0])):
-            yield at(LISTS, (event.module, event.node), f"`{_text(event.node)}`: {keyword} in every process")
+            yield at(LISTS, event, f"`{_text(event.node)}`: {keyword} in every process")
             return
 
 
@@ -158,7 +158,7 @@ def _gone(code: ScriptFacts) -> Iterator[Finding]:
         if not before or event.under("world", "error") or any(before[-1].order < e.order < event.order for e in begins):
             continue
         what = f"`{_text(event.node)}` after `{_text(before[-1].node)}` in line {before[-1].line}"
-        yield at(GONE, (event.module, event.node), what)
+        yield at(GONE, event, what)
         return
 
 
@@ -171,14 +171,14 @@ def _lengths(code: ScriptFacts) -> Iterator[Finding]:
         made = _made(event, event.node.args[0]) if event.node.args else None
         if isinstance(made, ast.BinOp) and isinstance(made.left, ast.List) and _makes_tensor(made.left):
             what = f"`{_text(made)}` is the same tensor for each process: all parts end up as the last one"
-            yield at(LISTS, (event.module, event.node), what)
+            yield at(LISTS, event, what)
             return
         counted = made.generators[0].iter if isinstance(made, ast.ListComp) else None
         count = ranges.get(counted, []) if isinstance(counted, ast.Call) else []
         one_host = bool(count) and "gpus" in count[-1].tags and "world" not in count[-1].tags
         if one_host and code.several_hosts and code.several_per_host and made is not None:
             what = f"`{_text(made)}` is one tensor for each GPU of a host, but the group is that of all hosts"
-            yield at(LISTS, (event.module, event.node), what)
+            yield at(LISTS, event, what)
             return
 
 
@@ -197,7 +197,7 @@ def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:
         inside = (e for e in code.events if loop in e.loops and not (e.detached or e.by_rank or "group" in e.keywords))
         if (meets := next(filter(collective, inside), None)) is not None:
             what = f"`{_text(event.node)}` is not the same in all processes, which meet at {collective(meets)}"
-            yield at(LEFT, (event.module, event.node), f"{what} in line {meets.line}")
+            yield at(LEFT, event, f"{what} in line {meets.line}")
             return
     for event in code.ran("fit", "fit_generator", live=True):
         begins = event.arg("initial_epoch")
@@ -205,7 +205,7 @@ def _begun_apart(code: ScriptFacts) -> Iterator[Finding]:
             what = (
                 f"`initial_epoch={ast.unparse(_keyword(event, 'initial_epoch'))[:40]}` is not the same in all processes"
             )
-            yield at(LEFT, (event.module, event.node), f"{what}, which meet at each step")
+            yield at(LEFT, event, f"{what}, which meet at each step")
             return
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
@@ -74,10 +74,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _horovod(code)
 
 
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
 def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     used = [e for e in code.events if e.name.startswith(("horovod.", "smdistributed.dataparallel.tensorflow."))]
     trains = [e for e in code.ran(*_STEPS) if e.receiver is not None and not e.receiver.name] + [
@@ -90,15 +86,15 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     # smp.init() initialises Horovod and gives each process its GPU (AWS guide, Modify a TensorFlow training script).
     divided = code.imports("smdistributed.modelparallel.tensorflow", certain=True) is not None
     if not divided and not any(e.last == "init" for e in used):
-        yield _at(NO_INIT, used[0], f"`{ast.unparse(used[0].node)[:50]}` without hvd.init()")
+        yield at(NO_INIT, used[0], f"`{ast.unparse(used[0].node)[:50]}` without hvd.init()")
         return
     launcher = code.launcher
     sdp = code.imports("smdistributed.dataparallel.tensorflow", certain=True) is not None
     if sdp and launcher not in (None, "smddp"):
-        yield _at(LAUNCHER, used[0], f"smdistributed.dataparallel needs its own launcher, but the job's is {launcher}")
+        yield at(LAUNCHER, used[0], f"smdistributed.dataparallel needs its own launcher, but the job's is {launcher}")
         return
     if launcher is not None and launcher not in ("mpi", "smddp"):
-        yield _at(LAUNCHER, used[0], f"Horovod needs mpi, but the job's launcher is {launcher}")
+        yield at(LAUNCHER, used[0], f"Horovod needs mpi, but the job's launcher is {launcher}")
         return
     if not code.several:
         return
@@ -118,7 +114,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     if pins and code.several_per_host and gpus:
         yield from _pinned(code)
     elif code.several_per_host and gpus and not divided and not code.says("cpu$"):
-        yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
+        yield at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
     yield from _reduced(code, used, trains)
     yield from _read_plain(code)
     starts = (
@@ -140,7 +136,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     # A function of a file that was not read: ``broadcast_tensors([p.data for p in model.parameters()], 0)``.
     own = any("broadcast" in e.last and "param" in ast.unparse(e.node) and not e.role for e in code.events)
     if (unused or not code.mentions(*starts, *more)) and not (read or own or (loads and code.says("resume"))):
-        yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
+        yield at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
     yield from _unbuilt(code)
     yield from _restored_late(code)
     yield from _shares(code, trains)
@@ -161,7 +157,7 @@ def _read_plain(code: ScriptFacts) -> Iterator[Finding]:
             what = (
                 f"`{ast.unparse(event.node)[:50]}` reads the optimizer inside Horovod's; hvd.load_model wraps it again"
             )
-            yield _at(NOT_REDUCED, event, what)
+            yield at(NOT_REDUCED, event, what)
             return
 
 
@@ -173,20 +169,20 @@ def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Itera
     if named or any(v.tags & {"grad", "params"} for e in reduced for v in e.args):
         return
     if not code.mentions(*wraps):
-        yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
+        yield at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
     elif any(code.called(*wraps)) and not code.ran(*wraps):
-        yield _at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
+        yield at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
     elif code.launch.hyperparameters and all(e.off for e in code.ran(*wraps)):
         made = code.ran(*wraps)[0]
         assert made.off is not None
         what = f"hvd.{made.last} only where {condition(made.off)}, which nothing in the job sets"
-        yield _at(NOT_REDUCED, made, what)
+        yield at(NOT_REDUCED, made, what)
     else:
         yield from _unused_optimizer(code)
         waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]
         skips = code.ran("skip_synchronize")
         if skips and not waits:
-            yield _at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
+            yield at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
 
 
 def _restored_late(code: ScriptFacts) -> Iterator[Finding]:
@@ -202,7 +198,7 @@ def _restored_late(code: ScriptFacts) -> Iterator[Finding]:
         ours = event.receiver is not None and "model" in event.receiver.tags
         if ours and event.under("one") and sent and all(e.order < event.order for e in sent) and not sent[0].loops:
             what = f"`{ast.unparse(event.node)[:50]}` in the first process, after the broadcast in line {sent[-1].line}"
-            yield _at(NO_BROADCAST, event, what)
+            yield at(NO_BROADCAST, event, what)
             return
 
 
@@ -210,7 +206,7 @@ def _unbuilt(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("broadcast_variables", live=True):
         if event.role == "collective" and _no_variables(code, event):
             what = f"`{ast.unparse(event.node)[:60]}` before the model is built: it has no variables yet"
-            yield _at(NO_BROADCAST, event, what)
+            yield at(NO_BROADCAST, event, what)
             return
 
 
@@ -247,16 +243,16 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
         if local or event.detached:
             continue
         if (".rank()" in text or any("of-rank" in v.tags for v in values)) and code.several_hosts:
-            yield _at(NO_PIN, event, f"`{text[:60]}`: the global rank, not the local one")
+            yield at(NO_PIN, event, f"`{text[:60]}`: the global rank, not the local one")
         elif "[0]" in text:
-            yield _at(NO_PIN, event, f"`{text[:60]}`: the same GPU in every process")
+            yield at(NO_PIN, event, f"`{text[:60]}`: the same GPU in every process")
 
 
 def _no_gpu(code: ScriptFacts) -> Iterator[Finding]:
     """Report `gpus[…]` on instances whose list of GPUs is empty."""
     for event in code.ran("set_visible_devices", live=True):
         if event.node.args and isinstance(event.node.args[0], ast.Subscript) and not event.guards:
-            yield _at(NO_PIN, event, f"`{ast.unparse(event.node)[:60]}`: the job's instances have no GPU to select")
+            yield at(NO_PIN, event, f"`{ast.unparse(event.node)[:60]}`: the job's instances have no GPU to select")
             return
 
 
@@ -273,7 +269,7 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
         if any("hvd" in each.tags for each in around):
             continue
         if wrapped and optimizer is not None and optimizer.made and "hvd" not in optimizer.tags:
-            yield _at(NOT_REDUCED, event, f"the model is compiled without the optimizer of line {wrapped[0].line}")
+            yield at(NOT_REDUCED, event, f"the model is compiled without the optimizer of line {wrapped[0].line}")
     steps = [e for e in code.ran("step", live=True) if e.receiver is not None and "optimizer" in e.receiver.tags]
     if any("hvd" in e.receiver.tags for e in steps if e.receiver is not None):
         return
@@ -281,7 +277,7 @@ def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
         outer = next((e for e in wrapped if any(v is event.receiver for v in (*e.args, *e.keywords.values()))), None)
         if outer is not None and event.loops:
             what = f"`{ast.unparse(event.node)[:40]}` steps the optimizer inside the one of line {outer.line}"
-            yield _at(NOT_REDUCED, event, f"{what}, which is never stepped")
+            yield at(NOT_REDUCED, event, f"{what}, which is never stepped")
             return
 
 
@@ -309,13 +305,13 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
             apart = code.mentions_like("shard|sampler|partition|petastorm|make_batch_reader") or hashed
             if not apart and any("tensorflow.data" in e.name for e in code.events):
                 what = "each process reads all of the data in the order of the same seed"
-                yield _at(NOT_SHARDED, trains[0], what, "warning")
+                yield at(NOT_SHARDED, trains[0], what, "warning")
                 return
         if not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
             what = "each process draws from all of the data in an order of its own; an epoch is then no pass over them"
-            yield _at(NOT_SHARDED, trains[0], what, "note")
+            yield at(NOT_SHARDED, trains[0], what, "note")
         return
     if code.tensorflow and not any("tensorflow.data" in e.name for e in code.events):
         return  # Keras shuffles arrays by itself, differently in each process
     if not by_name and not hashed and not pieces and code.mentions_like("Dataset$|DataLoader"):
-        yield _at(NOT_SHARDED, trains[0], "no sampler, shard or split by hvd.rank()", "warning")
+        yield at(NOT_SHARDED, trains[0], "no sampler, shard or split by hvd.rank()", "warning")

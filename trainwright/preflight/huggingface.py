@@ -81,14 +81,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _lightning(code)
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 # With these arguments loss.backward() gives wrong gradients; without them it does what accelerator.backward does.
 _SCALES = {"mixed_precision", "gradient_accumulation_steps", "gradient_accumulation_plugin", "deepspeed_plugin", "**"}
 
@@ -99,7 +91,7 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
         return
     prepares = [e for e in code.events if e.last in ("prepare", "prepare_model", "_prepare")]
     if not prepares:
-        yield _at(NOT_PREPARED, made[0], "accelerator.prepare is never called")
+        yield at(NOT_PREPARED, made[0], "accelerator.prepare is never called")
         return
     handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
     if not code.mentions("prepare_model"):
@@ -111,23 +103,21 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
             if sampler is None or not sampler.made_by("DistributedSampler") or not code.several:
                 continue
             if any(value is loader.result for value in handled):
-                what = f"`{_text(loader)}`: accelerator.prepare divides the data of its DistributedSampler again"
-                yield _at(WRONG_SHARE, loader, what)
+                what = f"`{loader.text}`: accelerator.prepare divides the data of its DistributedSampler again"
+                yield at(WRONG_SHARE, loader, what)
         if known and code.several and any("loader" in v.tags for v in handled):
             yield from _own_loader(code, handled, prepares[-1])
             yield from _gathered(code, handled, prepares[-1])
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):
-        what = f"`{_text(plain[0])}` instead of accelerator.backward(loss)"
+        what = f"`{plain[0].text}` instead of accelerator.backward(loss)"
         scales = any(_SCALES & set(e.keywords) for e in made)
-        yield at(PLAIN_BACKWARD, (plain[0].module, plain[0].node), what, severity=None if scales else "warning")
+        yield at(PLAIN_BACKWARD, plain[0], what, severity=None if scales else "warning")
     yield from _wrapped_state(code)
     for event in code.ran("clip_grad_norm_", live=True):
         mixed = any(_says(e.arg("mixed_precision"), "fp16") for e in made)
         if event.name.startswith("torch.") and mixed and event.loops:
-            yield _at(
-                PLAIN_BACKWARD, event, f"`{_text(event)}` clips scaled gradients; use accelerator.clip_grad_norm_"
-            )
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` clips scaled gradients; use accelerator.clip_grad_norm_")
 
 
 def _wrapped_state(code: ScriptFacts) -> Iterator[Finding]:
@@ -141,8 +131,8 @@ def _wrapped_state(code: ScriptFacts) -> Iterator[Finding]:
             continue
         model = state.of.tags if state.of is not None else frozenset()
         if {"accelerate", "model"} <= model and "fsdp" not in model:
-            what = f"`{_text(event)}`: each name begins with `module.`; take accelerator.unwrap_model(model) first"
-            yield at(WRAPPED_NAMES, (event.module, event.node), what)
+            what = f"`{event.text}`: each name begins with `module.`; take accelerator.unwrap_model(model) first"
+            yield at(WRAPPED_NAMES, event, what)
             return
 
 
@@ -170,7 +160,7 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
             there = [e for e in there if any(e.result is model for model in trained)]
             there = [e for e in there if not any(e.result is part for part in parts)]
         if there:
-            yield _at(NOT_PREPARED, there[0], f"`{_text(there[0])}` is not given to accelerator.prepare")
+            yield at(NOT_PREPARED, there[0], f"`{there[0].text}` is not given to accelerator.prepare")
             return
 
 
@@ -191,7 +181,7 @@ def _own_loader(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iter
     if loader is None or loader.detached or loader.order > prepare.order or _has_share(loader):
         return
     if not any(v is loader.result for v in handled) and not code.iterates_prepared():
-        yield _at(NOT_PREPARED, loader, f"`{_text(loader)}` is not given to accelerator.prepare, as others are")
+        yield at(NOT_PREPARED, loader, f"`{loader.text}` is not given to accelerator.prepare, as others are")
 
 
 def _gathered(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterator[Finding]:
@@ -202,8 +192,8 @@ def _gathered(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterat
             continue
         own = loader.arg("sampler", 3) is not None or any("sharded" in v.tags for v in loader.args)
         if not own and not any(v is loader.result for v in handled):
-            what = f"`{_text(loader)}` is not given to accelerator.prepare: line {event.line} gathers every sample"
-            yield at(NOT_PREPARED, (loader.module, loader.node), f"{what} once for each process", severity="warning")
+            what = f"`{loader.text}` is not given to accelerator.prepare: line {event.line} gathers every sample"
+            yield at(NOT_PREPARED, loader, f"{what} once for each process", severity="warning")
             return
 
 
@@ -216,7 +206,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
         if both:
             break  # with and without DeepSpeed
         if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
-            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.backward(loss)")
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.backward(loss)")
             return
     yield from _stepped_twice(code)
     yield from _counted_twice(code)
@@ -232,7 +222,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
             and event.loops
             and alone
         ):
-            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.step()")
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.step()")
             return
 
 
@@ -246,8 +236,8 @@ def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
             continue
         every = each_nth(event)
         if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
-            what = f"`{_text(event)}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
-            yield _at(PLAIN_BACKWARD, event, what)
+            what = f"`{event.text}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
+            yield at(PLAIN_BACKWARD, event, what)
             return
 
 
@@ -258,8 +248,8 @@ def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
     for event in steps:
         twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
         if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
-            what = f"`{_text(event)}`: the engine in line {twice[0].line} steps it already"
-            yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity="warning")
+            what = f"`{event.text}`: the engine in line {twice[0].line} steps it already"
+            yield at(PLAIN_BACKWARD, event, what, severity="warning")
             return
 
 
@@ -292,7 +282,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
                 open_yet = "flag" in mapped.tags and not code.launch.hyperparameters
                 if trained and not open_yet and not event.detached and event.by_rank is None:
                     said = repr(mapped.single()) if one is None else one
-                    yield _at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")
+                    yield at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")
 
 
 def _one_gpu(mapped: Value) -> str | None:
@@ -346,7 +336,7 @@ def _generates(code: ScriptFacts, arguments: Event) -> Iterator[Finding]:
         own = event.arg("args", 1) is arguments.result and "preprocess_logits_for_metrics" not in event.keywords
         if own and decodes:
             what = "compute_metrics decodes texts, but predict_with_generate is not set: it gets logits"
-            yield _at(ARGUMENTS, event, what)
+            yield at(ARGUMENTS, event, what)
             return
 
 
@@ -358,7 +348,7 @@ def _misspelled(event: Event) -> Iterator[Finding]:
     for name in event.keywords if not (event.opened or parsed) else ():
         similar = nearest(name, training_names.FIELDS, 1) if name not in training_names.FIELDS else []
         if similar and "flag" not in event.keywords[name].tags:
-            yield _at(ARGUMENTS, event, f"{event.last} has no argument {name}; did you mean {similar[0]}?")
+            yield at(ARGUMENTS, event, f"{event.last} has no argument {name}; did you mean {similar[0]}?")
             return
 
 
@@ -368,7 +358,7 @@ def _backward_again(code: ScriptFacts) -> Iterator[Finding]:
         inner = event.stack[-1] if event.stack else None
         owner = inner.owner if inner is not None and inner.name == "compute_loss" else None
         if owner is not None and any(origin.endswith("Trainer") for origin in owner.origins()):
-            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` in compute_loss: the Trainer calls backward itself")
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` in compute_loss: the Trainer calls backward itself")
             return
 
 
@@ -379,7 +369,7 @@ def _without_data(code: ScriptFacts, arguments: Event, evaluates: object) -> Ite
     for event in code.ran("Trainer", "Seq2SeqTrainer", "SFTTrainer", live=True):
         given = event.arg("args", 1)
         if given is arguments.result and event.arg("eval_dataset", 4) is None and not event.opened:
-            yield _at(ARGUMENTS, event, f"evaluation at each {evaluates.rstrip('s')}, but no eval_dataset")
+            yield at(ARGUMENTS, event, f"evaluation at each {evaluates.rstrip('s')}, but no eval_dataset")
 
 
 def _lightning(code: ScriptFacts) -> Iterator[Finding]:
@@ -392,9 +382,9 @@ def _lightning(code: ScriptFacts) -> Iterator[Finding]:
         nodes, devices = event.arg("num_nodes"), event.arg("devices") or event.arg("gpus")
         number = 1 if nodes is None else nodes.single()
         if job.hosts > 1 and isinstance(number, int) and number != job.hosts and not (nodes and "flag" in nodes.tags):
-            yield _at(FEWER_NODES, event, f"num_nodes is {number}, but the job has {job.hosts} hosts")
+            yield at(FEWER_NODES, event, f"num_nodes is {number}, but the job has {job.hosts} hosts")
         elif devices is not None and isinstance(devices.single(), int) and "flag" not in devices.tags:
             per_host = code.launch.per_host
             if code.launch.launched and per_host and devices.single() not in (per_host, -1):
                 what = f"devices={devices.single()}, but the launcher starts {per_host} processes per host"
-                yield _at(FEWER_NODES, event, what)
+                yield at(FEWER_NODES, event, what)

@@ -55,7 +55,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(event: Event, message: str) -> Finding:
-    return at(NOT_JOINED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` {message}")
+    return at(NOT_JOINED, event, f"`{ast.unparse(event.node)[:60]}` {message}")
 
 
 def _before(code: ScriptFacts, prefix: str, begin: Event) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         for each in given:
             if each is not None and (what := _missing(fit, each, names)):
                 severity: Severity | None = None if each.last == "ModelCheckpoint" else "warning"
-                yield at(MONITORED, (each.module, each.node), what, severity=severity)
+                yield at(MONITORED, each, what, severity=severity)
                 return
 
 

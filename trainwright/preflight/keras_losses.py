@@ -103,7 +103,7 @@ class _Keras:
             what = f"the loss expects probabilities, but the last layer, in line {last.line}, has no activation"
         else:
             return
-        yield at(LOGITS, (event.module, event.node), what)
+        yield at(LOGITS, event, what)
 
     def _last(self, model: Value, depth: int = 0) -> Event | None:
         """Return the call that made the last layer of a model, or applied the last function; None if unknown."""
@@ -146,10 +146,10 @@ class _Keras:
         if kind == "categorical" and form in ("integers", "integers by their type"):
             cast = form == "integers by their type"  # one-hot rows may have such a type, too
             what = "categorical_crossentropy expects one-hot labels, and these are integers"
-            yield at(LABELS, (event.module, event.node), what, severity="warning" if cast else None)
+            yield at(LABELS, event, what, severity="warning" if cast else None)
         elif kind == "sparse_categorical" and form == "one-hot":
             what = "sparse_categorical_crossentropy expects integers, and the labels are one-hot"
-            yield at(LABELS, (event.module, event.node), what)
+            yield at(LABELS, event, what)
 
     def _form(self, labels: Value | None, depth: int = 0) -> str:
         """Return ``one-hot``, ``integers``, ``integers by their type``, or nothing if that is not known."""

@@ -115,7 +115,7 @@ def _too_short(code: ScriptFacts) -> Iterator[Finding]:
             if mine and not (step.args or step.keywords) and _at_every_batch(code, step):
                 what = f"{name}={ast.unparse(given)}, and it is stepped at every batch, in line {step.line}"
                 severity: Severity = "error" if event.last == "OneCycleLR" else "warning"
-                yield at(TOO_SHORT, (event.module, event.node), f"{event.last}: {what}", severity=severity)
+                yield at(TOO_SHORT, event, f"{event.last}: {what}", severity=severity)
                 return
 
 
@@ -181,7 +181,7 @@ def _own_plateau(code: ScriptFacts) -> Iterator[Finding]:
         if alone or _with_the_first_alone(code):
             what = f"`{ast.unparse(event.node)[:50]}`: "
             what += "no collective has joined the value with those of the others" if alone else _TO_ONE
-            yield at(OWN_RATE, (event.module, event.node), what)
+            yield at(OWN_RATE, event, what)
             return
 
 
@@ -262,7 +262,7 @@ def _whole_batch(code: ScriptFacts) -> Iterator[Finding]:
             given = [k.value for k in event.node.keywords if k.arg == "batch_size"] or event.node.args[1:2]
             used = bool(given) and ast.unparse(given[0]).rpartition(".")[2] == name
             if used and not divided and event.arg("sampler", 3) is not None:
-                yield at(WHOLE_BATCH, (event.module, event.node), f"--{name} is described as {help_[:50]!r}")
+                yield at(WHOLE_BATCH, event, f"--{name} is described as {help_[:50]!r}")
                 return
 
 
@@ -302,7 +302,7 @@ def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:
         known = rate is not None and (rate.tags or rate.constants is not None) and "world" not in rate.tags
         if known and any(given is not None and "world" in given.tags for given in rates):
             what = f"`{ast.unparse(event.node)[:60]}` ends at the rate of one process; the optimizer has that of all"
-            yield at(LEARNING_RATE, (event.module, event.node), what, severity="warning")
+            yield at(LEARNING_RATE, event, what, severity="warning")
             return
 
 

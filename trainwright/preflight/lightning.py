@@ -184,7 +184,7 @@ def _not_logged(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if not name.startswith("lr-"):
             what = f"`{ast.unparse(event.node)[:50]}`: {name!r} is not among {', '.join(sorted(logged))}"
-            yield at(NOT_LOGGED, (event.module, event.node), what)
+            yield at(NOT_LOGGED, event, what)
 
 
 _LOGS = ("log", "log_dict")
@@ -297,10 +297,10 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             if number is True or (isinstance(number, int | float) and number > 0):
                 what = f"{name}={number!r}: the training ends after a few batches, and saves nothing"
                 what = what if name == "fast_dev_run" else f"{name}={number!r}: it trains on a part of the data alone"
-                yield at(ANOMALY, (event.module, event.node), what)
+                yield at(ANOMALY, event, what)
         kind = event.arg("accelerator")
         if code.launch.gpus and kind is not None and kind.single() == "cpu" and "flag" not in kind.tags:
-            yield at(ON_CPU, (event.module, event.node), "accelerator='cpu'")
+            yield at(ON_CPU, event, "accelerator='cpu'")
 
 
 def _fabric(code: ScriptFacts) -> Iterator[Finding]:
@@ -308,7 +308,7 @@ def _fabric(code: ScriptFacts) -> Iterator[Finding]:
     made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(("lightning", "pytorch_lightning"))]
     setups = [e for e in code.ran("setup", live=True) if made and e.receiver is made[0].result]
     if setups and code.several and code.job is not None and not code.mentions("launch") and not made[0].opened:
-        yield at(NOT_LAUNCHED, (setups[0].module, setups[0].node), f"`{ast.unparse(setups[0].node)[:50]}`")
+        yield at(NOT_LAUNCHED, setups[0], f"`{ast.unparse(setups[0].node)[:50]}`")
     backwards = code.ran("backward", live=True)
     if not made or any(e.args for e in backwards):
         return
@@ -318,7 +318,7 @@ def _fabric(code: ScriptFacts) -> Iterator[Finding]:
     for event in backwards:
         if wrapped and event.receiver is not None and event.loops:
             what = f"`{ast.unparse(event.node)[:50]}` instead of fabric.backward(loss)"
-            yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity=severity)
+            yield at(PLAIN_BACKWARD, event, what, severity=severity)
             return
 
 
@@ -334,7 +334,7 @@ def _own_loader(code: ScriptFacts) -> Iterator[Finding]:
     starred = any(not (v.tags or v.made) for v in given)
     if not starred and not any(v is loader.result for v in given):
         what = f"`{ast.unparse(loader.node)[:50]}` is not given to fabric.setup_dataloaders"
-        yield at(NOT_PREPARED, (loader.module, loader.node), what)
+        yield at(NOT_PREPARED, loader, what)
 
 
 def _reduced_by_one(code: ScriptFacts) -> Iterator[Finding]:
@@ -345,5 +345,5 @@ def _reduced_by_one(code: ScriptFacts) -> Iterator[Finding]:
         synced = event.arg("sync_dist")
         if synced is not None and synced.single() is True and (guard := event.by_rank) is not None:
             what = f"{event.last}(…, sync_dist=True) runs only where {condition(guard)}"
-            yield at(DEADLOCK, (event.module, event.node), what)
+            yield at(DEADLOCK, event, what)
             return

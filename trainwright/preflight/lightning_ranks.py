@@ -68,7 +68,7 @@ def _all_of_the_data(code: ScriptFacts) -> Iterator[Finding]:
             loader = _trained_on(code, fit) if fit.receiver is trainer.result else None
             if loader is not None and not _has_share(code, loader):
                 what = f"`{ast.unparse(loader.node)[:50]}` has no DistributedSampler, and line {trainer.line} adds none"
-                yield at(NO_SAMPLER, (loader.module, loader.node), what)
+                yield at(NO_SAMPLER, loader, what)
                 return
 
 
@@ -140,7 +140,7 @@ def _own_rates(code: ScriptFacts) -> Iterator[Finding]:
             logs = [e for e in code.ran("log", "log_dict") if (value := _logged(e, name)) is not None and _own(value)]
             if logs and not any(map(_synced, logs)):
                 what = f"line {logs[0].line}, `{ast.unparse(logs[0].node)[:50]}`, is without sync_dist=True"
-                yield at(OWN_RATE, (plateau.module, plateau.node), f"monitor={monitor.single()!r}: {what}")
+                yield at(OWN_RATE, plateau, f"monitor={monitor.single()!r}: {what}")
                 return
 
 
@@ -154,7 +154,7 @@ def _of_first(code: ScriptFacts) -> Iterator[Finding]:
             monitor = callback.arg("monitor", 0 if callback.last == "EarlyStopping" else 2)
             if callback.name.startswith(_PACKAGES) and monitor is not None and monitor.single() == name.single():
                 what = f"`{ast.unparse(callback.node)[:50]}` watches it in every process, in line {callback.line}"
-                yield at(OF_FIRST, (log.module, log.node), f"{name.single()!r} is logged with rank_zero_only: {what}")
+                yield at(OF_FIRST, log, f"{name.single()!r} is logged with rank_zero_only: {what}")
                 return
 
 

@@ -88,7 +88,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`: {message}", severity=severity)
+    return at(rule, event, f"`{ast.unparse(event.node)[:60]}`: {message}", severity=severity)
 
 
 def _zero(value: Value) -> bool:
@@ -118,7 +118,7 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         if layers and (count is None or of_all_processes(count, code.launch.processes)):
             what = f"`{ast.unparse(event.node)[:60]}`: the processes that share a layer need the same samples"
             remedy = 'DistributedSampler(dataset, mesh["dp"].size(), mesh["dp"].get_local_rank())'
-            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
+            yield at(WRONG_SHARE, event, what, remedy=remedy)
             return
     yield from _same_draws(code)
     yield from _divided_channel(code)
@@ -133,7 +133,7 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         mixed = any(e is not None and e.node is own.node for e in makers)
         if not mixed:
             number = code.ran("set_epoch", live=True)[0]
-            yield at(SAME_ORDER, (number.module, number.node), f"`{ast.unparse(number.node)[:50]}`: another sampler")
+            yield at(SAME_ORDER, number, f"`{ast.unparse(number.node)[:50]}`: another sampler")
 
 
 def _same_draws(code: ScriptFacts) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _same_draws(code: ScriptFacts) -> Iterator[Finding]:
         if seeds and not own and event.name.startswith("torch.") and not code.mentions("DistributedSamplerWrapper"):
             what = f"`{ast.unparse(event.node)[:60]}`: each process draws the same samples, as its seed is the same"
             remedy = "torch.Generator().manual_seed(seed + dist.get_rank())"
-            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
+            yield at(WRONG_SHARE, event, what, remedy=remedy)
             return
 
 
@@ -160,7 +160,7 @@ def _divided_channel(code: ScriptFacts) -> Iterator[Finding]:
             remedy = (
                 "num_replicas and rank of the host's own processes (LOCAL_WORLD_SIZE, LOCAL_RANK), or FullyReplicated."
             )
-            yield at(WRONG_SHARE, (event.module, event.node), what, remedy=remedy)
+            yield at(WRONG_SHARE, event, what, remedy=remedy)
             return
 
 

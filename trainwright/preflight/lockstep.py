@@ -146,7 +146,7 @@ def _left(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
             reported.add(each.node)
             call = f"{collective(missed)} in line {missed.line}"
             what = f"{each.kind} where {condition(guard)}; the others still call {call}"
-            yield at(rule, (each.module, each.node), what)
+            yield at(rule, each, what)
             break
 
 
@@ -159,7 +159,7 @@ def _parted(joint: list[Event]) -> Iterator[Finding]:
         other = [e for e in joint if any(g.node is guard.node and g.side is not guard.side for g in e.guards)]
         if not any(e.last == event.last for e in other):
             what = f"{collective(event)} runs only where {condition(guard)}, which each process decides for itself"
-            yield at(OWN_DECISION if guard.kind == "own" else OWN_CLOCK, (event.module, event.node), what)
+            yield at(OWN_DECISION if guard.kind == "own" else OWN_CLOCK, event, what)
             return
 
 
@@ -214,7 +214,7 @@ def _roots(code: ScriptFacts) -> Iterator[Finding]:
             continue
         root = event.arg(keyword, position)
         if root is not None and root.constants is None and root.tags & {"rank", "local_rank"}:
-            yield at(ROOT, (event.module, event.node), f"`{_text(event.node)}`")
+            yield at(ROOT, event, f"`{_text(event.node)}`")
 
 
 def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
         return
     for event in code.events:
         if event.name == "torch.distributed.monitored_barrier" and not event.detached:
-            yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: Gloo alone has it")
+            yield at(IN_MEMORY, event, f"`{_text(event.node)}`: Gloo alone has it")
             return
         if event.detached or not event.name.startswith("torch.distributed.") or event.last not in _ON_TENSORS:
             continue
@@ -234,11 +234,11 @@ def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
             continue
         number = next((v for v in event.args[:1] if v.made and v.made <= _NO_TENSORS), None)
         if number is not None:
-            yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: it is no tensor (TypeError)")
+            yield at(IN_MEMORY, event, f"`{_text(event.node)}`: it is no tensor (TypeError)")
             return
         for value in (*event.args, *event.keywords.values()):
             if "cpu-tensor" in value.tags and value.items is None:
-                yield at(IN_MEMORY, (event.module, event.node), f"`{_text(event.node)}`: the tensor is on the CPU")
+                yield at(IN_MEMORY, event, f"`{_text(event.node)}`: the tensor is on the CPU")
                 return
 
 
@@ -277,7 +277,7 @@ def _races(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
                 same = text and saved == text and save.order < event.order and save.module is event.module
                 if same and not any(save.order < order < event.order for order in waits) and not save.excludes(event):
                     what = f"`{_text(event.node)}` in every process, while the first may still write it in line"
-                    yield at(RACE, (event.module, event.node), f"{what} {save.line}")
+                    yield at(RACE, event, f"{what} {save.line}")
                     return
 
 
@@ -297,7 +297,7 @@ def _downloads(code: ScriptFacts) -> Iterator[Finding]:
         before = [e for e in code.events if e.order < event.order and (e.role == "collective" or _waits(e))]
         if any(e.under("others") for e in before) or any("lock" in name.lower() for name in event.contexts):
             continue  # the others wait until the first process is through
-        yield at(DOWNLOAD, (event.module, event.node), f"`{_text(event.node)}` in every process")
+        yield at(DOWNLOAD, event, f"`{_text(event.node)}` in every process")
         return
 
 
@@ -312,7 +312,7 @@ def _folders(code: ScriptFacts) -> Iterator[Finding]:
         own = path.tags & {"rank", "local_rank", "random", "root:tmp"}
         if (allowed is not None and allowed.single() is not False) or own or _tried(event):
             continue
-        yield at(FOLDER, (event.module, event.node), f"`{_text(event.node)}` in every process")
+        yield at(FOLDER, event, f"`{_text(event.node)}` in every process")
         return
 
 
@@ -336,9 +336,7 @@ def _gloo(code: ScriptFacts) -> Iterator[Finding]:
     moved = any(v.tags & {"cuda", "indexed", "local_rank"} for e in code.ran("to", "cuda", "device") for v in e.args)
     moved = moved or bool(code.ran("set_device"))
     if moved and all(b is not None and b.single() == "gloo" and code.decided(b) for b in backends):
-        yield at(
-            GLOO, (groups[0].module, groups[0].node), f"`{_text(groups[0].node)}` on {code.launch.gpus} GPUs per host"
-        )
+        yield at(GLOO, groups[0], f"`{_text(groups[0].node)}` on {code.launch.gpus} GPUs per host")
 
 
 def _callbacks(code: ScriptFacts) -> Iterator[Finding]:
@@ -350,18 +348,18 @@ def _callbacks(code: ScriptFacts) -> Iterator[Finding]:
         held = event.arg("validation_data")
         if held is not None and "only-one" in held.tags and code.mentions("MetricAverageCallback"):
             what = "validation_data in the first process alone; MetricAverageCallback waits there for its metrics"
-            yield at(DEADLOCK, (event.module, event.node), what)
+            yield at(DEADLOCK, event, what)
     for event in code.events:
         if event.detached or event.last not in _STOPPERS or "keras" not in event.name:
             continue
         guard = event.by_rank
         where = condition(guard) if guard is not None else "only the first process has it"
         if (guard is not None or "only-one" in event.result.tags) and event.last != "ReduceLROnPlateau":
-            yield at(LEFT, (event.module, event.node), f"{event.last} where {where}; the others train on")
+            yield at(LEFT, event, f"{event.last} where {where}; the others train on")
         elif guard is None and (not averaged or _averaged_later(code, event)):
             why = "MetricAverageCallback comes after it" if averaged else "there is no MetricAverageCallback"
             what = f"{event.last} decides by the process's own metric, as {why}"
-            yield at(OWN_DECISION, (event.module, event.node), what)
+            yield at(OWN_DECISION, event, what)
 
 
 def _averaged_later(code: ScriptFacts, event: Event) -> bool:

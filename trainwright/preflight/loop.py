@@ -115,7 +115,7 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
         return
     what = "fp16=True" if mixed else "scaler.step"
     if halved and not halved[0].under("flag"):
-        yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
+        yield at(HALF, halved[0], f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
     else:
         yield from _loaded_in_half(code, what)
 
@@ -159,7 +159,7 @@ def _loaded_in_half(code: ScriptFacts, what: str) -> Iterator[Finding]:
         if not key or not any(value is event.result for value in trained) or event.guards:
             continue
         if _is_half(event, key) and not any(value is event.result for value in cast):
-            yield at(HALF, (event.module, event.node), f"`{event.last}(…, {key}=float16)` and {what}")
+            yield at(HALF, event, f"`{event.last}(…, {key}=float16)` and {what}")
             return
 
 
@@ -196,7 +196,7 @@ def _stale(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if before is not None and before.order < event.order and not event.detached:
             what = f"the optimizer of line {before.line} keeps the parameters from before {event.last}"
-            yield at(STALE, (event.module, event.node), what)
+            yield at(STALE, event, what)
             return
 
 
@@ -208,7 +208,7 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
     ) or _cleared(code)
     by_library = code.managed or code.imports("deepspeed", "accelerate", "fairscale") is not None
     if optimizers and looped and not zeroes and not by_library and _defined(code):
-        yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
+        yield at(NO_ZERO, looped[0], "no zero_grad in what was read")
     yield from _dropped(code, looped, optimizers)
     for zero in code.ran("zero_grad"):
         before = [e for e in looped if e.order < zero.order and _together(e, zero)]
@@ -219,17 +219,17 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
         begun = [e for e in looped if after and e.order < after[0].order]
         if after and early and not begun and _same(zero, after[0]):
             what = f"step in line {after[0].line} comes before backward in line {early[0].line}, so it has no gradients"
-            yield at(ZERO_EARLY, (zero.module, zero.node), what)
+            yield at(ZERO_EARLY, zero, what)
             return
         outside = [e for e in optimizers if _around(e, zero) and e.order > zero.order]
         if begun_here := [e for e in looped if _together(e, zero) and outside and not after]:
             what = f"each backward in line {begun_here[0].line}, and step in line {outside[0].line} only after the loop"
-            yield at(ZERO_EARLY, (zero.module, zero.node), what)
+            yield at(ZERO_EARLY, zero, what)
             return
         if before and after and not between and not again:
             yield at(
                 ZERO_EARLY,
-                (zero.module, zero.node),
+                zero,
                 f"backward in line {before[-1].line}, step in line {after[0].line}",
             )
             return
@@ -248,7 +248,7 @@ def _dropped(code: ScriptFacts, backwards: list[Event], steps: list[Event]) -> I
         apart = {g.node for g in zero.guards} - {g.node for g in step.guards}
         if zero.loops == step.loops and added and not (apart or nth & {guard.node for guard in zero.guards}):
             what = f"the gradients of every batch, but step in line {step.line} runs after some of them"
-            yield at(ZERO_EARLY, (zero.module, zero.node), f"`{ast.unparse(zero.node)[:50]}` clears {what}")
+            yield at(ZERO_EARLY, zero, f"`{ast.unparse(zero.node)[:50]}` clears {what}")
             return
 
 

@@ -58,7 +58,7 @@ def _squashed_twice(code: ScriptFacts) -> Iterator[Finding]:
             told = f"`{ast.unparse(event.node)[:60]}`: {what} was applied already, and {name} expects"
             yield at(
                 SQUASHED_TWICE,
-                (event.module, event.node),
+                event,
                 f"{told} {'its logarithm' if name.lower().startswith('nll') else 'logits'}",
             )
             return
@@ -77,7 +77,7 @@ def _cut(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if any(event.result is each for e in passes for each in (e.receiver, *e.args, *_scaled(code, e))):
             what = f"`{ast.unparse(made.node)[:40]}` in line {made.line} has no gradient, and backward is called"
-            yield at(CUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`: {what}")
+            yield at(CUT, event, f"`{ast.unparse(event.node)[:50]}`: {what}")
             return
 
 

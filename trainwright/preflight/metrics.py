@@ -38,7 +38,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         given = event.arg("tensor", 0)
         by_name = "loss" in ast.unparse(event.node).lower()  # a mean of the batch, as a rule
         if given is not None and _completed(code, event) and not by_name and _per_sample(code, given, event):
-            yield at(REPEATED, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}`")
+            yield at(REPEATED, event, f"`{ast.unparse(event.node)[:60]}`")
             return
 
 

@@ -41,7 +41,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if channel in pipes and event.by_rank is None and (event.last in _OPENS or _read_by_all(code, event)):
             each = code.launch.per_host or "several"
             what = f"`{ast.unparse(event.node)[:60]}` in each of {each} processes: the pipe of {channel} has one reader"
-            yield at(SHARED_PIPE, (event.module, event.node), what)
+            yield at(SHARED_PIPE, event, what)
             return
 
 

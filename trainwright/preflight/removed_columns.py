@@ -42,12 +42,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for event in trainers:
         for column in _collated(event):
             what = f"gets a collate function that reads {column!r}, which forward does not take"
-            yield at(REMOVED, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}")
+            yield at(REMOVED, event, f"`{ast.unparse(event.node)[:50]}` {what}")
             return
     for event in code.ran("set_transform", "with_transform", live=True) if trainers else ():
         for column in _transformed(event):
             what = f"the function reads {column!r}, which forward does not take"
-            yield at(REMOVED, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`: {what}")
+            yield at(REMOVED, event, f"`{ast.unparse(event.node)[:50]}`: {what}")
             return
 
 

@@ -54,11 +54,11 @@ def implied(code: ScriptFacts, names_set: set[str]) -> Iterator[Finding]:
     if code.launcher == "process":
         remedy = "Give the job the launcher torch_distributed, or create no group in a single process."
         what = f"{what}, but the job starts the script without a launcher"
-        yield at(NOT_SET, (event.module, event.node), what, remedy=remedy)
+        yield at(NOT_SET, event, what, remedy=remedy)
         return
     passed = (f'{name.lower()}=int(os.environ["OMPI_COMM_WORLD_{name.split("_")[-1]}"])' for name in names)
     remedy = f"Use the launcher torch_distributed, or pass {', '.join(passed)}."
-    yield at(NOT_SET, (event.module, event.node), f'{what}, which the launcher "mpi" does not set', remedy=remedy)
+    yield at(NOT_SET, event, f'{what}, which the launcher "mpi" does not set', remedy=remedy)
 
 
 def _by_environment(event: Event) -> bool:

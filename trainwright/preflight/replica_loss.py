@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.events import Event
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 
@@ -28,7 +27,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if "reduction" not in event.keywords and not event.opened and not event.detached:
             what = "without reduction=: under a strategy, the default raises an error in a loop of your own"
-            yield _at(REPLICA_LOSS, event, f"`{_text(event)}` {what}")
+            yield at(REPLICA_LOSS, event, f"`{event.text}` {what}")
             break
     else:
         yield from _by_part(code)
@@ -39,15 +38,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         averaged = [e for e, text in texts if e.name.startswith("tensorflow") and "loss" in text]
         if averaged and not code.mentions("compute_average_loss") and not _divided(code):
             what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
-            yield _at(REPLICA_LOSS, averaged[0], f"`{_text(averaged[0])}`: {what}", "warning")
-
-
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
+            yield at(REPLICA_LOSS, averaged[0], f"`{averaged[0].text}`: {what}", "warning")
 
 
 def _by_part(code: ScriptFacts) -> Iterator[Finding]:
@@ -62,8 +53,8 @@ def _by_part(code: ScriptFacts) -> Iterator[Finding]:
         size = event.arg("global_batch_size", 2)
         given = [k.value for k in event.node.keywords if k.arg == "global_batch_size"] or event.node.args[2:3]
         if size is not None and "world" not in size.tags and given and ast.unparse(given[0]) in factors:
-            what = f"`{_text(event)[-50:]}`: divided by the batch of one replica, and summed over the replicas"
-            yield _at(REPLICA_LOSS, event, what)
+            what = f"`{event.text[-50:]}`: divided by the batch of one replica, and summed over the replicas"
+            yield at(REPLICA_LOSS, event, what)
             return
 
 
@@ -77,7 +68,7 @@ def _regularization(code: ScriptFacts) -> Iterator[Finding]:
         part = isinstance(around, ast.BinOp) and isinstance(around.op, ast.Div | ast.Mult)
         if text.endswith(".losses") and not part and event.stack and not _divided(code):
             what = "every replica adds all of it, and their gradients are summed; see tf.nn.scale_regularization_loss"
-            yield _at(REPLICA_LOSS, event, f"`{_text(event)}`: {what}", "warning")
+            yield at(REPLICA_LOSS, event, f"`{event.text}`: {what}", "warning")
             return
 
 

@@ -65,7 +65,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` {message}")
+    return at(rule, event, f"`{ast.unparse(event.node)[:60]}` {message}")
 
 
 def _taken(wrap: Event) -> Value | None:

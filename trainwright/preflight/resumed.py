@@ -87,7 +87,7 @@ def _of_optimizer(value: Value) -> bool:
 
 
 def _at(event: Event, message: str) -> Finding:
-    return at(GOES_ON, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {message}")
+    return at(GOES_ON, event, f"`{ast.unparse(event.node)[:50]}` {message}")
 
 
 def _uncalled_loader(code: ScriptFacts, word: str) -> str:
@@ -159,7 +159,7 @@ def _wrapped_names(code: ScriptFacts) -> Iterator[Finding]:
             name = "_orig_mod" if compiled else "module"
             what = f"each name begins with `{name}.`" if "state" in state.tags else "it is the wrapper, not the model"
             text = f"`{ast.unparse(event.node)[:60]}`: {what}; take model.{name}"
-            yield at(WRAPPED_NAMES, (event.module, event.node), text)
+            yield at(WRAPPED_NAMES, event, text)
             return
 
 
@@ -206,11 +206,11 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
         strict = event.arg("strict", 1)
         lost = ", and strict=False leaves all of them out" if strict is not None and strict.may_be(False) else ""
         if _is_wrapper(base) and all(owner is not None and "ddp" not in owner.tags for owner in owners):
-            yield at(BARE_NAMES, (event.module, event.node), f"{text} without `module.`{lost}")
+            yield at(BARE_NAMES, event, f"{text} without `module.`{lost}")
             return
         if _is_bare(base) and all(owner is not None and _is_wrapper(owner) for owner in owners):
             remedy = "Save model.module.state_dict(), whose names are those of the model."
-            yield at(BARE_NAMES, (event.module, event.node), f"{text} with `module.`{lost}", remedy=remedy)
+            yield at(BARE_NAMES, event, f"{text} with `module.`{lost}", remedy=remedy)
             return
 
 
@@ -275,5 +275,5 @@ def _before_prepare(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("load_state", live=True):
         if event.name.startswith("accelerate") and prepares and event.order < prepares[0].order:
             what = f"before prepare in line {prepares[0].line}: nothing that it would load into is known"
-            yield at(GOES_ON, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}", severity="error")
+            yield at(GOES_ON, event, f"`{ast.unparse(event.node)[:50]}` {what}", severity="error")
             return

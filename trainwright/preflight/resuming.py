@@ -121,7 +121,7 @@ def _epoch_unread(code: ScriptFacts) -> Iterator[Finding]:
             and not code.mentions_like("start_epoch|first_epoch|epochs_run|load_checkpoint|resume_")
         ):
             what = f"`{ast.unparse(event.node)[:50]}` keeps {key!r}, and nothing reads it: training starts at epoch 0"
-            yield at(GOES_ON, (event.module, event.node), what)
+            yield at(GOES_ON, event, what)
         return
 
 
@@ -151,7 +151,7 @@ def _fits(code: ScriptFacts) -> Iterator[Finding]:
             zero = first.constants is not None and set(first.constants) <= {0}
             if not zero and "flag" not in first.tags and not _loads(code, event):
                 what = f"`{text}` starts at a later epoch, and nothing loads the weights of those before"
-                yield at(GOES_ON, (event.module, event.node), what)
+                yield at(GOES_ON, event, what)
                 return
             continue
         loads = [e for e in code.ran("load_weights", "load_model", live=True) if e.order < event.order and e.guards]
@@ -159,5 +159,5 @@ def _fits(code: ScriptFacts) -> Iterator[Finding]:
         epochs = next((k.value for k in event.node.keywords if k.arg == "epochs"), None)
         if mine and not isinstance(epochs, ast.BinOp | ast.Call):
             what = f"`{text}` starts at epoch 0 again after line {mine[0].line} has loaded the weights of a later one"
-            yield at(GOES_ON, (event.module, event.node), what)
+            yield at(GOES_ON, event, what)
             return

@@ -65,7 +65,7 @@ def _remote(code: ScriptFacts) -> Iterator[Finding]:
         path = event.args[0].single() if event.name in _LOCAL and event.args else None
         if isinstance(path, str) and path.startswith("s3://") and "flag" not in event.args[0].tags:
             what = f"`{ast.unparse(event.node)[:60]}`: {event.last} reads local files, not S3"
-            yield at(OTHER_MACHINE, (event.module, event.node), what, severity="error")
+            yield at(OTHER_MACHINE, event, what, severity="error")
             return
 
 
@@ -106,7 +106,7 @@ def _joined(code: ScriptFacts) -> Iterator[Finding]:
         name = str(texts[1]).partition("/")[0] if below and len(texts) > 1 and isinstance(texts[1], str) else ""
         if name and name not in channels and not event.guards and all(value.sure for value in event.args[1:]):
             given = f"the job has {', '.join(sorted(channels))}"
-            yield at(NO_CHANNEL, (event.module, event.node), f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
+            yield at(NO_CHANNEL, event, f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
             return
 
 

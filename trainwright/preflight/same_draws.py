@@ -58,7 +58,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         seed = _seed(code, event) if _for_training(event, trained[0]) and _takes_samples(event) else None
         if seed is not None:
             what = f"`{ast.unparse(event.node)[:60]}` after `{ast.unparse(seed.node)[:50]}` in line {seed.line}"
-            yield at(SAME, (event.module, event.node), what)
+            yield at(SAME, event, what)
             return
 
 

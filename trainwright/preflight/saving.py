@@ -83,10 +83,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _result(code, written)
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
 def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     if not code.torch_xla:
         return
@@ -99,14 +95,14 @@ def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         ):
             continue
         if event.name == "torch.save" and not of_data(event):
-            yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")
+            yield at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")
         elif event.last == "save_pretrained" and save.whole and "save_function" not in event.keywords:
             receiver = event.receiver.tags if event.receiver is not None else frozenset()
             moved = code.mentions("_maybe_convert_to_cpu") or "cpu" in text
             to_cpu = [e for e in code.ran("to") if (v := e.arg("device", 0)) is not None and v.single() == "cpu"]
             moved = moved or any(e.receiver is event.receiver for e in (*code.ran("cpu"), *to_cpu))
             if "model" in receiver and not moved:
-                yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla, without save_function=xm.save")
+                yield at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla, without save_function=xm.save")
 
 
 def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
@@ -134,7 +130,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:
             continue
-        yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+        yield at(ALL_RANKS, event, f"`{text[:60]}` in every process")
 
 
 def _only_other(code: ScriptFacts, event: Event) -> bool:
@@ -263,11 +259,11 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             "pickle.dump",
             "safetensors.torch.save_file",
         ):
-            yield _at(
+            yield at(
                 NOT_KEPT, event, f"`{text}`: {event.name} does not write to S3, but to a local folder of that name"
             )
         elif where == {"channel"}:
-            yield _at(READ_ONLY, event, f"`{text}`")
+            yield at(READ_ONLY, event, f"`{text}`")
         elif where <= LOST and "flag" not in save.path.tags and not code.mentions("chdir") and save.whole:
             # What is put into a TemporaryDirectory is meant to go.
             if uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
@@ -280,7 +276,7 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):
                 continue
             places = " or ".join(_PLACES[each] for each in sorted(where))
-            yield _at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")
+            yield at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")
 
 
 def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
@@ -321,7 +317,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         managed = code.managed and not (beside and code.imports("accelerate") is not None)
         if not others and not helper and not managed and _meant(code):
             what = "only a tokenizer is saved" if beside else "no file that was read saves a model"
-            yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), what)
+            yield at(NOTHING_SAVED, trained[0], what)
         return
     kept = [s for s in found if s.whole or ("model" in roots(s.path, code.checkpoints) and not s.prepares)]
     places = [roots(s.path, code.checkpoints) for s in kept if s.path is not None]
@@ -338,7 +334,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         return
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
-    yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")
+    yield at(NOT_FINAL, last, f"everything is saved to other places ({shown})")
 
 
 def _handed_over(code: ScriptFacts, known: list[Event]) -> bool:

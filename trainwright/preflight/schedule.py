@@ -83,14 +83,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _summed(code, backwards)
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 def _steps(code: ScriptFacts) -> list[Event]:
     """The optimizer's steps, without those of schedulers."""
     return [
@@ -119,7 +111,7 @@ def _kept(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         trainer = code.mentions("Trainer", "LightningModule", "zero_grad")
         # Without Accelerate, the rule of the loop itself says so.
         if code.imports("accelerate") is not None and made and not trainer:
-            yield _at(NO_ZERO, backwards[0], "no zero_grad in what was read")
+            yield at(NO_ZERO, backwards[0], "no zero_grad in what was read")
         return
     inner = steps[0].loops[-1]
     if any(inner in zero.loops for zero in zeroes) or any(zero.detached for zero in zeroes):
@@ -127,8 +119,8 @@ def _kept(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
     around = [zero for zero in zeroes if set(zero.loops) < set(steps[0].loops) and zero.order < steps[0].order]
     each = enclosing_loop(steps[0].module, steps[0].node)
     if around and len(around) == len(zeroes) and each is inner and backwards[0].loops[-1] is inner:
-        what = f"`{_text(around[-1])}` runs before the loop, and step in line {steps[0].line} at each of its passes"
-        yield _at(NO_ZERO, around[-1], what)
+        what = f"`{around[-1].text}` runs before the loop, and step in line {steps[0].line} at each of its passes"
+        yield at(NO_ZERO, around[-1], what)
 
 
 def _scheduler(code: ScriptFacts) -> Iterator[Finding]:
@@ -145,8 +137,8 @@ def _scheduler(code: ScriptFacts) -> Iterator[Finding]:
         if not passes or any(e.order < event.order for e in passes):
             continue
         if all(guard in passes[0].guards for guard in event.guards) and passes[0].order > event.order:
-            yield _at(
-                SCHEDULER_FIRST, event, f"`{_text(event)}`, and the optimizer's first step is in line {passes[0].line}"
+            yield at(
+                SCHEDULER_FIRST, event, f"`{event.text}`, and the optimizer's first step is in line {passes[0].line}"
             )
             return
 
@@ -174,8 +166,8 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         inside = [e for e in backwards if e.loops == step.loops and e.order < step.order]
         every = [g for g in each_nth(step) if inside and g not in inside[-1].guards]
         if every:
-            what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
-            yield _at(SUMMED, inside[-1], what)
+            what = f"`{step.text}` only where `{ast.unparse(every[0].node)[:40]}`"
+            yield at(SUMMED, inside[-1], what)
             return
 
 
@@ -218,7 +210,7 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         if e.receiver is not None
         and {"model"} == e.receiver.tags & {"model", "copy"}
         and (not e.args if e.last == "eval" else _set_to(e) is False)
-        and not _FROZEN.search(_text(e))
+        and not _FROZEN.search(e.text)
     ]
     yield from _stays(code, evals, backwards)
     nodes = {b.stack[-1:] for b in backwards}
@@ -235,7 +227,7 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             and _MODEL.search(ast.unparse(e.node.func))
         ]
         if forwards and not any(NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
-            yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
+            yield at(EVAL_WITH_GRAPH, forwards[0], f"`{forwards[0].text}` without torch.no_grad()")
             return
 
 
@@ -257,13 +249,13 @@ def _stays(code: ScriptFacts, evals: list[Event], backwards: list[Event]) -> Ite
         if not shared or not is_of(event.receiver, models) or _same_in_both(code, event):
             continue
         if not any(shared[0] in e.loops for e in trains):
-            yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(shared[0])}")
+            yield at(STAYS_IN_EVAL, event, f"`{event.text}` at each pass of the loop in line {_line(shared[0])}")
             return
         inner = shared[-1]
         again = [b for b in backwards if b.loops[-1] is inner]
         if again and not any(inner in e.loops for e in trains) and not _ends_pass(code, event, inner):
-            what = f"`{_text(event)}`: the batches that follow in the loop in line {_line(inner)} train in evaluation"
-            yield _at(STAYS_IN_EVAL, event, what)
+            what = f"`{event.text}`: the batches that follow in the loop in line {_line(inner)} train in evaluation"
+            yield at(STAYS_IN_EVAL, event, what)
             return
 
 
@@ -294,7 +286,7 @@ def _never_eval(code: ScriptFacts) -> Iterator[Finding]:
         out = {"out", "known-out"} & event.result.tags or "wrapped-out" in event.result.tags
         graphless = any(NO_GRAPH.search(name) for name in event.contexts)
         if out and graphless and validates and event.loops and not event.detached and _MODEL.search(_called(event)):
-            yield _at(NEVER_EVAL, event, f"`{_text(event)}`, and nothing calls model.eval()")
+            yield at(NEVER_EVAL, event, f"`{event.text}`, and nothing calls model.eval()")
             return
 
 
@@ -331,7 +323,7 @@ def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
     accelerators = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate")]
     forced = [e for e in accelerators if (v := e.arg("cpu")) is not None and v.single() is True]
     if forced:
-        yield _at(ON_CPU, forced[0], f"`{_text(forced[0])}`")
+        yield at(ON_CPU, forced[0], f"`{forced[0].text}`")
         return
     words = r"cuda|gpu|device|accelerat|fabric|backend|to_|lightning"
     if code.managed or (code.mentions_like(words) and not _only_cpu(code)):
@@ -340,7 +332,7 @@ def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
         first = code.backwards[0]
         gpus = code.launch.gpus
         where = "the GPU" if gpus == 1 else f"one of the {gpus} GPUs"
-        yield at(ON_CPU, (first.module, first.node), f"nothing moves the model to {where}")
+        yield at(ON_CPU, first, f"nothing moves the model to {where}")
 
 
 def _only_cpu(code: ScriptFacts) -> bool:

@@ -71,7 +71,7 @@ def _engine(code: ScriptFacts) -> Iterator[Finding]:
         owner = state.of if state is not None and "state" in state.tags else None
         if owner is not None and (owner is model or "deepspeed" in owner.tags):
             what = f"`{ast.unparse(event.node)[:60]}`: with stage 3 the parameters are empty; use save_16bit_model"
-            yield at(NOT_GATHERED, (event.module, event.node), what)
+            yield at(NOT_GATHERED, event, what)
             return
 
 
@@ -92,13 +92,13 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
             ):
                 text = ast.unparse(save.node)[:60]
                 what = f"`{text}` has the shards of this process; take get_model_state_dict with full_state_dict=True"
-                yield at(PARTIAL_OPTIMIZER, (save.module, save.node), what)
+                yield at(PARTIAL_OPTIMIZER, save, what)
                 return
             optimizer = value.of if "state" in value.tags else None
             model = optimizer.of if optimizer is not None and "optimizer" in optimizer.tags else None
             if model is not None and "fsdp" in model.tags:
                 what = f"`{ast.unparse(save.node)[:60]}` has the state of this process's shards only"
-                yield at(PARTIAL_OPTIMIZER, (save.module, save.node), what)
+                yield at(PARTIAL_OPTIMIZER, save, what)
                 return
 
 
@@ -124,7 +124,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             what = (
                 f"`{ast.unparse(event.node)[:50]}` comes before `{made[0].last}(…, deepspeed=…)` in line {made[0].line}"
             )
-            yield at(WHOLE, (event.module, event.node), what)
+            yield at(WHOLE, event, what)
     for event in code.ran("save_model", "save_pretrained", live=True):
         guard = event.by_rank
         base = event.receiver
@@ -134,7 +134,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
         if guard is None and alone and _of_trainer(event, trainers):
             text = ast.unparse(event.node)[:50]
             what = f"`{text}`: {shards} divides the weights; trainer.save_model gathers them"
-            yield at(NOT_GATHERED, (event.module, event.node), what)
+            yield at(NOT_GATHERED, event, what)
             return
         if guard is None or base is None or "state_dict" in event.keywords:
             continue
@@ -143,7 +143,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
         saves = saves or (event.last == "save_pretrained" and (_of_trainer(event, trainers) or _is(base, models)))
         if saves and trains:
             what = f"`{ast.unparse(event.node)[:50]}` gathers the weights that {shards} divides, and"
-            yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {condition(guard)}")
+            yield at(DEADLOCK, event, f"{what} runs only where {condition(guard)}")
             return
 
 
@@ -159,7 +159,7 @@ def _not_gathered(code: ScriptFacts, trainers: list[Event]) -> Iterator[Finding]
             mine = any(event.receiver is e.result for e in trainers)
             if mine and not any((zero.attrs or {})[name].single() is not False for name in names):
                 what = f"`{ast.unparse(event.node)[:50]}`: stage3_gather_16bit_weights_on_model_save is not true"
-                yield at(NOT_GATHERED, (event.module, event.node), what)
+                yield at(NOT_GATHERED, event, what)
                 return
 
 

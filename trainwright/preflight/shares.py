@@ -62,7 +62,7 @@ def _unequal(code: ScriptFacts) -> Iterator[Finding]:
             none = steps is None or steps.single() is None
             if data is not None and "unequal" in data.tags and none and not event.opened:
                 what = f"`{ast.unparse(event.node.func)[:50]}` gets the process's own files, and no steps_per_epoch"
-                yield at(UNEQUAL, (event.module, event.node), what)
+                yield at(UNEQUAL, event, what)
                 return
         for loop in event.loops if _reduces(code, event) else ():
             left = any(isinstance(node, ast.Break | ast.Return) for node in ast.walk(loop))
@@ -82,7 +82,7 @@ def _gathered(code: ScriptFacts) -> Iterator[Finding]:
         told = [e for e in code.ran(*_LENGTHS) if e.order < event.order and here == {f.node for f in e.stack[-1:]}]
         if not told and not any(_PADS.search(ast.unparse(each.node)) for each in event.stack[-2:]):
             what = f"`{ast.unparse(event.node)[:60]}` gathers what is as long as the process's own share"
-            yield at(GATHERED, (event.module, event.node), what)
+            yield at(GATHERED, event, what)
             return
 
 

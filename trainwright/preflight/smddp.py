@@ -56,9 +56,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     backends = [e.arg("backend", 0) for e in groups]
     for event, backend in zip(groups, backends, strict=True):
         if backend is not None and backend.single() == "smddp" and code.decided(backend) and not registered:
-            yield at(SMDDP_BACKEND, (event.module, event.node), "the backend smddp is never registered")
+            yield at(SMDDP_BACKEND, event, "the backend smddp is never registered")
         elif backend is not None and backend.single() == "smddp" and (where := _unregistered(code)):
-            yield at(SMDDP_BACKEND, (event.module, event.node), f"the backend smddp is registered only where {where}")
+            yield at(SMDDP_BACKEND, event, f"the backend smddp is registered only where {where}")
     entry = code.script.entry
     in_job = code.launcher == "smddp" and code.job is not None and "pytorchddp" not in code.job.distribution
     says = code.says("^smddp$") or "smddp" in code.launch.hyperparameters.values()
@@ -72,7 +72,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         and all(b is not None and b.single() in ("nccl", "gloo") for b in backends)
     ):
         what = "torch_smddp is imported, but the backend is not smddp"
-        yield at(SMDDP_UNUSED, (groups[0].module, groups[0].node), what)
+        yield at(SMDDP_UNUSED, groups[0], what)
 
 
 def _tensorflow(code: ScriptFacts) -> Iterator[Finding]:
@@ -83,12 +83,12 @@ def _tensorflow(code: ScriptFacts) -> Iterator[Finding]:
     again = next((e for e in inits if first is not None and e.node is not first.node), None)
     if first is not None and again is not None:
         where = f"in line {first.line}" if first.module is again.module else f"in {first.module.name}:{first.line}"
-        yield at(TWICE, (again.module, again.node), f"`{ast.unparse(again.node)}` after that {where}")
+        yield at(TWICE, again, f"`{ast.unparse(again.node)}` after that {where}")
     for event in code.ran("allreduce", live=True):
         tensor = event.arg("tensor", 0) if event.name == f"{TENSORFLOW}.allreduce" else None
         if tensor is not None and _no_gradient(code, event, tensor):
             what = f"`{ast.unparse(event.node)[:60]}`: oob_allreduce is for what is not a gradient"
-            yield at(NO_GRADIENT, (event.module, event.node), what)
+            yield at(NO_GRADIENT, event, what)
             return
 
 

@@ -151,9 +151,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
     ]
     if outside and decorated and not wrapped:
         event = outside[0]
-        yield at(
-            NO_STEP, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
-        )
+        yield at(NO_STEP, event, f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function")
     yield from _microbatches(code)
     for event in code.events:
         smp_model = event.model is not None and "smp" in event.model.tags
@@ -166,7 +164,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             and not _chosen(event)
         ):
             what = f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
-            yield at(NO_STEP, (event.module, event.node), what)
+            yield at(NO_STEP, event, what)
             break
     if code.backwards and not (decorated or wrapped) and not missing:
         yield at(
@@ -177,9 +175,9 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
         inside = any(name.startswith("@smdistributed") for name in event.contexts)
         if inside and event.last == "step" and event.receiver is not None and "optimizer" in event.receiver.tags:
             what = "the optimizer steps inside the @smp.step function, once per microbatch"
-            yield at(PLAIN_BACKWARD, (event.module, event.node), what)
+            yield at(PLAIN_BACKWARD, event, what)
         if event.last == "GradScaler" and event.name.startswith("torch."):
-            yield at(SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+            yield at(SCALER, event, f"`{ast.unparse(event.node)[:50]}`")
     yield from _partial(code)
     yield from _loaded_whole(code)
 
@@ -191,7 +189,7 @@ def _plain_backward(code: ScriptFacts) -> Iterator[Finding]:
         loss = base is not None and ("out" in base.tags or "loss" in ast.unparse(event.node.func).lower())
         if _in_step(event) and loss and not event.node.args and event.stack:
             what = f"`{ast.unparse(event.node)[:40]}` in {event.stack[-1].name}, within an @smp.step function"
-            yield at(PLAIN_BACKWARD, (event.module, event.node), what)
+            yield at(PLAIN_BACKWARD, event, what)
 
 
 def _in_step(event: Event) -> bool:
@@ -218,7 +216,7 @@ def _microbatches(code: ScriptFacts) -> Iterator[Finding]:
         number = size.single()
         if isinstance(number, int) and isinstance(parts, int) and number > 1 and parts > 1 and number % parts:
             what = f"batches of {number} cannot be split into {parts} microbatches"
-            yield at(UNEVEN, (event.module, event.node), what)
+            yield at(UNEVEN, event, what)
             return
 
 
@@ -229,7 +227,7 @@ def _step_output(event: Event) -> Iterator[Finding]:
     fetches = event.last in ("item", "cpu", "backward", "detach", "numpy")
     used = event.args if event.name in ("float", "int") else [event.receiver] if fetches else []
     if any(value is not None and "step-output" in value.tags and not value.made_by(*_REDUCED) for value in used):
-        yield at(STEP_OUTPUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+        yield at(STEP_OUTPUT, event, f"`{ast.unparse(event.node)[:50]}`")
 
 
 def _partial(code: ScriptFacts) -> Iterator[Finding]:
@@ -241,15 +239,11 @@ def _partial(code: ScriptFacts) -> Iterator[Finding]:
         part = "partial" in tags or (partial is not None and partial.single() is True)
         text = ast.unparse(event.node)[:50]
         if part and event.under("one"):
-            yield at(
-                PARTIAL, (event.module, event.node), f"`{text}` on the first process only: the other parts are lost"
-            )
+            yield at(PARTIAL, event, f"`{text}` on the first process only: the other parts are lost")
         elif part and event.name == "torch.save" and not re.search("rank", ast.unparse(event.node)):
-            yield at(PARTIAL, (event.module, event.node), f"`{text}`: every partition writes its part to the same file")
+            yield at(PARTIAL, event, f"`{text}`: every partition writes its part to the same file")
         elif "partial" in tags and partial is not None and partial.single() is False:
-            yield at(
-                PARTIAL, (event.module, event.node), f"`{text}`: local_state_dict() is a part, not the whole model"
-            )
+            yield at(PARTIAL, event, f"`{text}`: local_state_dict() is a part, not the whole model")
 
 
 def _loaded_whole(code: ScriptFacts) -> Iterator[Finding]:
@@ -259,7 +253,7 @@ def _loaded_whole(code: ScriptFacts) -> Iterator[Finding]:
         for other in saved if len(saved) == 1 else ():
             if {other, _partly(event, 4)} == {True, False}:
                 what = f"`{ast.unparse(event.node)[:50]}`: the checkpoints were saved with partial={other}"
-                yield at(PARTIAL, (event.module, event.node), what)
+                yield at(PARTIAL, event, what)
                 return
 
 

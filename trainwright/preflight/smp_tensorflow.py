@@ -40,7 +40,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[-60:]}`{message}", severity=severity)
+    return at(rule, event, f"`{ast.unparse(event.node)[-60:]}`{message}", severity=severity)
 
 
 def _unsupported(code: ScriptFacts) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def _batches(code: ScriptFacts) -> Iterator[Finding]:
         if isinstance(number, int) and isinstance(parts, int) and number % parts:
             yield at(
                 UNEVEN,
-                (event.module, event.node),
+                event,
                 f"batches of {number} cannot be split into {parts} microbatches",
             )
             return

@@ -48,7 +48,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         file = event.arg("file" if event.name.startswith("pickle") else "f", place)
         mode = (file.attrs or {}).get("mode") if file is not None and file.made == {"open"} else None
         if event.name in _BINARY and mode is not None and isinstance(text := mode.single(), str) and "b" not in text:
-            yield _at(TEXT_FILE, event, f"`{_text(event)}` with a file of mode {text!r}")
+            yield at(TEXT_FILE, event, f"`{event.text}` with a file of mode {text!r}")
     for module in code.modules:
         for node in module.nodes:
             if isinstance(node, Function):
@@ -60,18 +60,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("step", live=True):
         made = event.receiver.made if event.receiver is not None else frozenset[str]()
         if made == {"torch.optim.lr_scheduler.ReduceLROnPlateau"} and not (event.args or event.keywords):
-            yield _at(NO_METRIC, event, f"`{_text(event)}`")
+            yield at(NO_METRIC, event, f"`{event.text}`")
             break
     yield from _never_stepped(code)
     yield from _clipped_before(code)
-
-
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
 
 
 def _never_stepped(code: ScriptFacts) -> Iterator[Finding]:
@@ -83,7 +75,7 @@ def _never_stepped(code: ScriptFacts) -> Iterator[Finding]:
     steps = [c for c in code.called("step") if "sched" not in c.receiver.lower()]
     others = code.mentions("optimizer_step", "minimize", "closure", "register_post_accumulate_grad_hook", "manual_step")
     if made and looped and not steps and not others and not code.mentions_like("_step$|step_|optim_wrapper"):
-        yield _at(NEVER_STEPPED, looped[0], f"`{_text(looped[0])}`, and nothing calls step of `{_text(made[0])}`")
+        yield at(NEVER_STEPPED, looped[0], f"`{looped[0].text}`, and nothing calls step of `{made[0].text}`")
 
 
 def _clipped_before(code: ScriptFacts) -> Iterator[Finding]:
@@ -95,8 +87,8 @@ def _clipped_before(code: ScriptFacts) -> Iterator[Finding]:
         after = [e for e in near if e.order > clip.order]
         begins = before[-1].last == "zero_grad" if before else any(e.last == "step" for e in after)
         if begins and after and after[0].last == "backward":
-            what = f"`{_text(clip)}` comes before backward in line {after[0].line}, when there are no gradients"
-            yield _at(CLIP_LATE, clip, what)
+            what = f"`{clip.text}` comes before backward in line {after[0].line}, when there are no gradients"
+            yield at(CLIP_LATE, clip, what)
             return
 
 

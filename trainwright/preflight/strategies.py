@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import replica_loss
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
@@ -112,14 +112,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _mirrored(code, made[0])
 
 
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     """Check the arguments of ``shard``, and whether the data were mixed before."""
     if not code.several:
@@ -138,9 +130,9 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         elif "gpus" in count.tags and "world" not in count.tags and code.several_hosts:
             what = "the processes of one host, not of all"
         if what:
-            yield _at(WRONG_SHARE, event, f"`{_text(event)}`: {what}")
+            yield at(WRONG_SHARE, event, f"`{event.text}`: {what}")
         elif "mixed" in event.receiver.tags and index.tags & {"rank", "local_rank", "host_rank"}:
-            yield _at(MIXED_SHARES, event, f"`{_text(event)}` comes after a shuffle without a seed")
+            yield at(MIXED_SHARES, event, f"`{event.text}` comes after a shuffle without a seed")
 
 
 def _endless(code: ScriptFacts) -> Iterator[Finding]:
@@ -150,17 +142,17 @@ def _endless(code: ScriptFacts) -> Iterator[Finding]:
         absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
         absent = absent and not re.match(r"script\.\w+$", event.name)  # a loop of the script's own
         if data is not None and "endless" in data.tags and absent and not event.opened:
-            yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
+            yield at(ENDLESS, event, f"`{event.text}`: the data repeat, and steps_per_epoch is not given")
         held, more = event.arg("validation_data"), event.keywords.keys() & {"validation_steps", "**"}
         if held is not None and "endless" in held.tags and "sometimes" not in held.tags and not more:
-            yield _at(ENDLESS, event, f"`{_text(event)}`: validation_data repeat, and validation_steps is not given")
+            yield at(ENDLESS, event, f"`{event.text}`: validation_data repeat, and validation_steps is not given")
 
     for event in code.ran("evaluate", "predict", live=True):
         data = event.arg("x", 0)
         model = event.receiver is not None and "model" in event.receiver.tags
         counted = event.keywords.keys() & {"steps", "**"} or len(event.args) > 3
         if model and data is not None and {"endless"} == data.tags & {"endless", "sometimes"} and not counted:
-            yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps is not given")
+            yield at(ENDLESS, event, f"`{event.text}`: the data repeat, and steps is not given")
 
 
 def _horovod(code: ScriptFacts) -> Iterator[Finding]:
@@ -168,7 +160,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     inits = [e for e in used if e.last == "init" and not e.detached]
     early = [e for e in used if e.role in ("rank", "local_rank", "world", "gpus", "collective") and not e.detached]
     if inits and early and early[0].order < inits[0].order:
-        yield _at(NO_INIT, early[0], f"`{_text(early[0])}` comes before hvd.init() in line {inits[0].line}")
+        yield at(NO_INIT, early[0], f"`{early[0].text}` comes before hvd.init() in line {inits[0].line}")
     if not code.several:
         return
     yield from _broadcast(code)
@@ -186,11 +178,11 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
     about = [part for e in sent for part in _parts(e.node.args[0] if e.node.args else None)]
     optimizers = [text for text in about if "opt" in text]
     if len(optimizers) == len(about):
-        yield _at(NO_BROADCAST, sent[0], "only the optimizer's variables are sent, not those of the model")
+        yield at(NO_BROADCAST, sent[0], "only the optimizer's variables are sent, not those of the model")
     elif not optimizers and not code.mentions("broadcast_optimizer_state") and _has_optimizer(code):
         what = "the optimizer's state is not sent: it differs where the first process has loaded a checkpoint"
         restores = code.mentions("restore", "load_weights", "load_state_dict", "load_model")
-        yield _at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
+        yield at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
 
 
 def _has_optimizer(code: ScriptFacts) -> bool:
@@ -218,7 +210,7 @@ def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
         what = (
             "the first process chooses the best model by its own metrics" if best else "metrics are those of a process"
         )
-        yield _at(OWN_METRICS, event, f"{what}: no MetricAverageCallback", "warning" if best else None)
+        yield at(OWN_METRICS, event, f"{what}: no MetricAverageCallback", "warning" if best else None)
         return
 
 
@@ -239,7 +231,7 @@ def _epoch(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if code.mentions_like("world|num_workers|n_proc|steps_per_replica"):
             continue
-        yield _at(WHOLE_EPOCH, event, f"steps_per_epoch={ast.unparse(node or event.node)[:40]}")
+        yield at(WHOLE_EPOCH, event, f"steps_per_epoch={ast.unparse(node or event.node)[:40]}")
 
 
 _SHARES = re.compile(r"shard|input_pipeline|task_(id|index)|worker|host|rank")
@@ -253,18 +245,18 @@ def _made_by_function(code: ScriptFacts) -> Iterator[Finding]:
         same = ".shuffle(" not in text or "seed" in text
         if text and "." in text and same and not _SHARES.search(text) and "Dataset" in text:
             what = "its function takes no share by ctx.input_pipeline_id, so all workers get the same batches"
-            yield _at(NOT_SHARDED, event, f"`{_text(event)}`: {what}", "warning")
+            yield at(NOT_SHARDED, event, f"`{event.text}`: {what}", "warning")
             return
 
 
 def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     one_host = strategy.last == "MirroredStrategy"
     if one_host and code.several_per_host and (code.horovod or code.launcher in ("mpi", "smddp")):
-        yield _at(TWICE, strategy, f"`{_text(strategy)}` in each of {code.launch.per_host or 'several'} processes")
+        yield at(TWICE, strategy, f"`{strategy.text}` in each of {code.launch.per_host or 'several'} processes")
         return
     divides = code.mentions("shard", "input_pipeline_id", *_DISTRIBUTED[1:])
     if not one_host and code.several_hosts and code.mentions("OFF") and not divides:
-        yield _at(
+        yield at(
             NOT_SHARDED, strategy, "AutoShardPolicy.OFF, and nothing else divides the data among the workers", "warning"
         )
     if not one_host and code.several_hosts:
@@ -273,16 +265,14 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     named = devices.items or () if devices is not None else ()
     gpus = code.launch.gpus or 0
     if one_host and 0 < len(named) < gpus and all(isinstance(each.single(), str) for each in named):
-        yield _at(FEW_GPUS, strategy, f"{len(named)} of {gpus} GPUs")
+        yield at(FEW_GPUS, strategy, f"{len(named)} of {gpus} GPUs")
     if gpus == 1 and one_host:
         return
     runs = [e for e in code.ran(*_RUN) if e.receiver is not None and not e.receiver.name and _strategy(e.receiver)]
     tapes = code.ran("apply_gradients", live=True)
     fits = [e for e in code.ran("fit", "train_and_evaluate", live=True) if not e.name.startswith("script.")]
     if tapes and not runs and not fits and not code.mentions("experimental_run_v2", "call_for_each_replica"):
-        yield _at(
-            ONE_REPLICA, tapes[0], f"`{_text(tapes[0])}`: {strategy.last} is made, but strategy.run is never called"
-        )
+        yield at(ONE_REPLICA, tapes[0], f"`{tapes[0].text}`: {strategy.last} is made, but strategy.run is never called")
         return
     if runs and not fits:
         yield from _custom(code, runs[0], strategy)
@@ -303,7 +293,7 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
         and run.loops
         and not code.mentions("random", "experimental_make_numpy_dataset")
     ):
-        yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
+        yield at(SAME_BATCH, run, f"`{run.text}` with batches that are not distributed")
     yield from replica_loss.check(code)
     for event in code.events:
         if event.detached or event.order < strategy.order or any(".scope" in name for name in event.contexts):
@@ -315,7 +305,7 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
         model = "model" in event.result.tags and event.result.made and event.name.startswith(("tensorflow.", "keras."))
         scoped = any(".scope" in name for e in code.events for name in e.contexts) or not code.mentions("scope")
         if (optimizer or model) and not event.loops and scoped and not event.guards:
-            yield _at(OUT_OF_SCOPE, event, f"`{_text(event)}` outside of {strategy.last}'s scope")
+            yield at(OUT_OF_SCOPE, event, f"`{event.text}` outside of {strategy.last}'s scope")
             return
 
 
@@ -326,7 +316,7 @@ def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
     taken = [e for e in code.ran("next", live=True) if e.args]
     plain = _plain_batches(code, runs)
     if plain is not None:
-        yield _at(SAME_BATCH, plain, f"`{_text(plain)}` with batches that are not distributed, though others are")
+        yield at(SAME_BATCH, plain, f"`{plain.text}` with batches that are not distributed, though others are")
         return
     for run in runs:
         given = run.arg("args", 1)
@@ -335,7 +325,7 @@ def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
             if data is None or "dataset" not in data.tags or data.part_of(*_DISTRIBUTED):
                 continue
             if any(name.startswith("tensorflow.data.") for name in data.made) and not run.detached:
-                yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
+                yield at(SAME_BATCH, run, f"`{run.text}` with batches that are not distributed")
                 return
 
 
@@ -363,8 +353,8 @@ def _batches(code: ScriptFacts) -> Iterator[Finding]:
     for event in sized:
         own = [e for e in code.ran("distribute_datasets_from_function") if e.args and e.args[0].code in event.stack]
         if own and "world" in event.args[0].tags and "per-replica" not in event.args[0].tags:
-            what = f"`{_text(event)[-40:]}` in the function of line {own[0].line}, which makes batches of one replica"
-            yield _at(BATCH_OF_REPLICA, event, f"{what}: get_per_replica_batch_size({ast.unparse(event.node.args[0])})")
+            what = f"`{event.text[-40:]}` in the function of line {own[0].line}, which makes batches of one replica"
+            yield at(BATCH_OF_REPLICA, event, f"{what}: get_per_replica_batch_size({ast.unparse(event.node.args[0])})")
             return
     if (
         not sized
@@ -374,4 +364,4 @@ def _batches(code: ScriptFacts) -> Iterator[Finding]:
         return
     if any("world" in e.args[0].tags for e in sized):
         return
-    yield _at(BATCH_OF_REPLICA, sized[0], f"`{_text(sized[0])[-40:]}`, although the global size is computed")
+    yield at(BATCH_OF_REPLICA, sized[0], f"`{sized[0].text[-40:]}`, although the global size is computed")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
+from trainwright.preflight.call import Call, Placed
 from trainwright.preflight.reader import Module, Script
 
 # Names of a script's main function.
@@ -369,14 +369,14 @@ def of_one_rank(code: ScriptCode, call: Call, depth: int = 2) -> bool:
 
 def at(
     rule: Rule,
-    where: Call | tuple[Module, ast.AST],
+    where: Placed | tuple[Module, ast.AST],
     message: str,
-    *,
     severity: Severity | None = None,
+    *,
     remedy: str | None = None,
 ) -> Finding:
-    """Return a finding at a call or node."""
-    module, node = (where.module, where.node) if isinstance(where, Call) else where
+    """Return a finding at a call, as it is written or as it runs, or at a node."""
+    module, node = where if isinstance(where, tuple) else (where.module, where.node)
     line = getattr(node, "lineno", None)
     return rule.finding(message, path=module.name, line=line, severity=severity, remedy=remedy)
 

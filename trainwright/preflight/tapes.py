@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -34,14 +33,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _plain_tapes(code)
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, (event.module, event.node), message)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 def _scaled(code: ScriptFacts) -> Iterator[Finding]:
     """Check the two halves of a loop of one's own with LossScaleOptimizer of Keras 2."""
     losses, unscaled = code.ran("get_scaled_loss"), code.ran("get_unscaled_gradients")
@@ -49,17 +40,17 @@ def _scaled(code: ScriptFacts) -> Iterator[Finding]:
     functions = {e.stack[-1] for e in losses if e.stack}
     applied = [e for e in code.ran("apply_gradients") if not e.detached or functions.intersection(e.stack)]
     if losses and not unscaled and applied:
-        yield _at(PLAIN_STEP, applied[0], f"`{_text(applied[0])}` without get_unscaled_gradients")
+        yield at(PLAIN_STEP, applied[0], f"`{applied[0].text}` without get_unscaled_gradients")
     elif unscaled and not losses:
-        yield _at(NOT_SCALED, unscaled[0], f"`{_text(unscaled[0])}` of a loss that get_scaled_loss has not scaled")
+        yield at(NOT_SCALED, unscaled[0], f"`{unscaled[0].text}` of a loss that get_scaled_loss has not scaled")
     elif not (
         losses or code.mentions("compile", "LossScaleOptimizer") or code.mentions_like("loss_?scal|scale_?d?_?loss")
     ):
         half = [e for e in code.ran("set_global_policy", "set_policy", live=True) if _policy(e) == "mixed_float16"]
         taken = [e for e in code.ran("apply_gradients", live=True) if half and e.order > half[0].order]
         if taken and not any(e.off for e in half):
-            what = f"`{_text(taken[0])}` of a loss that nothing scales, with the policy of line {half[0].line}"
-            yield _at(UNSCALED, taken[0], what)
+            what = f"`{taken[0].text}` of a loss that nothing scales, with the policy of line {half[0].line}"
+            yield at(UNSCALED, taken[0], what)
 
 
 def _policy(event: Event) -> object:
@@ -73,8 +64,8 @@ def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
     tapes = code.ran("DistributedGradientTape", live=True)
     taken = [e for e in code.ran("gradient", live=True) if e.receiver is not None and not e.receiver.name]
     if tapes and taken and not any("hvd" in e.receiver.tags for e in taken if e.receiver is not None):
-        what = f"`{_text(taken[0])}` asks the plain tape, not the one of line {tapes[0].line}"
-        yield _at(NOT_REDUCED, taken[0], what)
+        what = f"`{taken[0].text}` asks the plain tape, not the one of line {tapes[0].line}"
+        yield at(NOT_REDUCED, taken[0], what)
         return
     applied = [e for e in code.ran("apply_gradients") if e.args and tapes]
     plain = [e for e in applied if _of_plain_tape(code, e.args[0])]
@@ -85,8 +76,8 @@ def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
         inner = "tensorflow.GradientTape" in event.contexts
         wrapped = event.receiver is not None and "hvd" in event.receiver.tags
         if not (event.detached or wrapped or inner) and all(e in plain for e in others):
-            what = f"`{_text(event)}` takes the gradients of a plain tape; the one of line {tapes[0].line} is wrapped"
-            yield _at(NOT_REDUCED, event, what)
+            what = f"`{event.text}` takes the gradients of a plain tape; the one of line {tapes[0].line} is wrapped"
+            yield at(NOT_REDUCED, event, what)
             return
 
 

@@ -43,10 +43,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _strategies(code)
 
 
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
 def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     multi = [e for e in code.events if e.last.endswith(_MULTI)]
     mirrored = [e for e in code.ran("MirroredStrategy") if "tensorflow" in e.name]
@@ -57,13 +53,13 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
         hosts = code.launch.hosts
         configured = launcher in BY_TF_CONFIG or "TF_CONFIG" in code.launch.environment
         if multi and code.several_hosts and not configured:
-            yield _at(LAUNCHER, multi[0], f"{multi[0].last} on {hosts} hosts, but the job's launcher is {launcher}")
+            yield at(LAUNCHER, multi[0], f"{multi[0].last} on {hosts} hosts, but the job's launcher is {launcher}")
         elif launcher == "mwms" and not multi:
-            yield _at(
+            yield at(
                 NO_STRATEGY, where, "the job enables multi_worker_mirrored_strategy, but the script does not use it"
             )
         elif code.several_hosts and not multi and _alone(code, launcher, bool(mirrored)):
-            yield _at(NO_STRATEGY, where, f"{hosts} hosts train alone")
+            yield at(NO_STRATEGY, where, f"{hosts} hosts train alone")
     if multi and code.several_hosts:
         yield from _cluster(code, multi[0])
     made = multi or mirrored
@@ -78,7 +74,7 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
             if (keras or kept) and (event.by_rank or _chief(event)):
                 # A checkpoint only waits for the others where it holds variables that are summed when they are read.
                 severity: Severity | None = "warning" if kept else None
-                yield _at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
+                yield at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
 
 
 def _alone(code: ScriptFacts, launcher: str, mirrored: bool) -> bool:
@@ -113,11 +109,11 @@ def _cluster(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         same = enclosing_function(event.module, event.node) is enclosing_function(strategy.module, strategy.node)
         if task and event.order > strategy.order and not (same and event.module is strategy.module):
             what = f"TF_CONFIG is set after the strategy was made in line {strategy.line} of {strategy.module.name}"
-            yield at(LAUNCHER, (event.module, event.node), what)
+            yield at(LAUNCHER, event, what)
             return
         if index is not None and index.sure and event.by_rank is None and not written and index.single() is not ...:
             what = f"TF_CONFIG gives every host the index {index.single()!r}"
-            yield at(LAUNCHER, (event.module, event.node), what)
+            yield at(LAUNCHER, event, what)
             return
 
 
@@ -150,7 +146,7 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         model = event.receiver
         made = [e for e in code.events if e.result is model and (e.last[:1].isupper() or "Model" in e.last)]
         if _scoped(event) and made and not any(_scoped(e) for e in made):
-            yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
+            yield at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
             return
         # A function that is also called inside the scope is called outside where there is no strategy.
         same = [e for e in code.ran("compile") if e.node is event.node]
@@ -160,7 +156,7 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         scoped = any(_scoped(e) for e in same)
         if not scoped and not (inside and "model" not in model.tags and not model.made):
             if not any(_scoped(e) for e in code.events if e.result is model):
-                yield _at(OUT_OF_SCOPE, event, f"`{ast.unparse(event.node)[:50]}` outside of {strategy.last}'s scope")
+                yield at(OUT_OF_SCOPE, event, f"`{ast.unparse(event.node)[:50]}` outside of {strategy.last}'s scope")
             return
 
 
@@ -173,7 +169,7 @@ def _built_on(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
             made = code.maker(value) if "model" in value.tags else None
             if made is not None and _of_keras(made) and not _scoped(made) and not made.detached:
                 what = f"`{ast.unparse(made.node)[:50]}` outside of {strategy.last}'s scope, and part of a model in it"
-                yield _at(OUT_OF_SCOPE, made, what)
+                yield at(OUT_OF_SCOPE, made, what)
                 return
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import metrics
 from trainwright.preflight.configurations import of_file
 from trainwright.preflight.events import Event
@@ -98,10 +98,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _resumes(code)
 
 
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
 def _known(code: ScriptFacts, event: Event, name: str) -> object:
     """The value of an argument in this job (without one: that no flag changes); Ellipsis if it is not known."""
     value = event.keywords.get(name)
@@ -112,7 +108,7 @@ def _arguments(code: ScriptFacts, event: Event) -> Iterator[Finding]:
     best = _known(code, event, "load_best_model_at_end") is True
     save, evaluate = _known(code, event, "save_steps"), _known(code, event, "eval_steps")
     if best and isinstance(save, int) and isinstance(evaluate, int) and evaluate > 0 and save % evaluate:
-        yield _at(
+        yield at(
             ARGUMENTS, event, f"load_best_model_at_end with save_steps={save}, not a multiple of eval_steps={evaluate}"
         )
     yield from _deepspeed(code, event)
@@ -122,10 +118,10 @@ def _arguments(code: ScriptFacts, event: Event) -> Iterator[Finding]:
     unused = _known(code, event, "ddp_find_unused_parameters") is True and code.several
     checkpoints = _known(code, event, "gradient_checkpointing") is True and not code.mentions_like("static_graph")
     if unused and checkpoints and reentrant is not None and reentrant.single() is True:
-        yield _at(REENTRANT, event, "use_reentrant=True with ddp_find_unused_parameters=True")
+        yield at(REENTRANT, event, "use_reentrant=True with ddp_find_unused_parameters=True")
     if code.launch.gpus and (_known(code, event, "use_cpu") is True or _known(code, event, "no_cuda") is True):
         name = "use_cpu" if _known(code, event, "use_cpu") is True else "no_cuda"
-        yield _at(ON_CPU, event, f"{name}=True")
+        yield at(ON_CPU, event, f"{name}=True")
 
 
 # Keys of DeepSpeed's configuration, and the arguments that must agree with them unless they are "auto".
@@ -143,7 +139,7 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
         there, here = (configuration.attrs or {}).get(key), _known(code, event, name)
         number = there.single() if there is not None else None
         if type(number) in (int, float) and type(here) in (int, float) and number != here:
-            yield _at(ARGUMENTS, event, f"{name}={here}, but DeepSpeed's configuration has {key}={number}")
+            yield at(ARGUMENTS, event, f"{name}={here}, but DeepSpeed's configuration has {key}={number}")
             return
 
 
@@ -161,7 +157,7 @@ def _generations(code: ScriptFacts, event: Event) -> Iterator[Finding]:
         return
     if number > 0 and (size * processes * steps) % number:
         what = f"num_generations={number} does not divide {size} completions * {processes} processes * {steps} steps"
-        yield _at(ARGUMENTS, event, what)
+        yield at(ARGUMENTS, event, what)
 
 
 # What a Trainer's evaluation adds itself: transformers, trainer.py, evaluate.
@@ -172,7 +168,7 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
     """Check a trainer against its arguments."""
     stops = list(code.ran("EarlyStoppingCallback", live=True))
     if stops and "load_best_model_at_end" not in arguments.keywords:
-        yield _at(ARGUMENTS, stops[0], "EarlyStoppingCallback without load_best_model_at_end=True", "warning")
+        yield at(ARGUMENTS, stops[0], "EarlyStoppingCallback without load_best_model_at_end=True", "warning")
     metric = _known(code, arguments, "metric_for_best_model")
     best = _known(code, arguments, "load_best_model_at_end") is True
     compute = trainer.arg("compute_metrics")
@@ -180,19 +176,19 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
         name = metric.removeprefix("eval_")
         if name.endswith("loss") and _known(code, arguments, "greater_is_better") is True:
             what = f"metric_for_best_model={metric!r} with greater_is_better=True: the worst checkpoint is the best one"
-            yield _at(ARGUMENTS, arguments, what, "warning")
+            yield at(ARGUMENTS, arguments, what, "warning")
         if compute is None and name != "loss":
-            yield _at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
+            yield at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
         elif compute is not None and compute.code is not None and name not in _OF_TRAINER:
             names = metrics.names(code, compute.code)
             if names and name not in names:
                 what = f"metric_for_best_model={metric!r}, but compute_metrics returns {', '.join(sorted(names))}"
-                yield _at(ARGUMENTS, arguments, what)
+                yield at(ARGUMENTS, arguments, what)
     steps = arguments.keywords.get("max_steps")
     streamed = [e for e in code.ran("load_dataset", live=True) if (v := e.arg("streaming")) and v.single() is True]
     data = trainer.arg("train_dataset", 3)
     if streamed and steps is None and data is not None and _from(data, [e.result for e in streamed]):
-        yield _at(ARGUMENTS, arguments, "the data are streamed, so they have no length, and max_steps is not given")
+        yield at(ARGUMENTS, arguments, "the data are streamed, so they have no length, and max_steps is not given")
 
 
 def _from(value: Value | None, made: list[Value]) -> bool:
@@ -210,10 +206,10 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
         given = event.arg("resume_from_checkpoint", 0)
         if given is not None and given.single() is True and "flag" not in given.tags and not event.guards:
             what = "resume_from_checkpoint=True in a first run, whose folder has no checkpoint, is an error"
-            yield _at(ARGUMENTS, event, what)
+            yield at(ARGUMENTS, event, what)
         elif given is not None and (asked := _folder_is_there(code, given)) is not None:
             what = f"`{ast.unparse(asked.node)[:50]}` in line {asked.line} is true in a first run, too, whose folder"
-            yield _at(ARGUMENTS, event, f"{what} has no checkpoint, which is an error; ask get_last_checkpoint")
+            yield at(ARGUMENTS, event, f"{what} has no checkpoint, which is an error; ask get_last_checkpoint")
         elif (
             given is None
             and code.job is not None
@@ -222,7 +218,7 @@ def _resumes(code: ScriptFacts) -> Iterator[Finding]:
             and not code.mentions("get_last_checkpoint", "resume_from_checkpoint")
         ):
             what = "the job runs on spot instances, and train() starts anew after each interruption"
-            yield _at(NO_CHECKPOINT, event, f"{what}: resume_from_checkpoint is not given")
+            yield at(NO_CHECKPOINT, event, f"{what}: resume_from_checkpoint is not given")
 
 
 def _folder_is_there(code: ScriptFacts, given: Value) -> Event | None:
@@ -255,7 +251,7 @@ def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
         if not isinstance(number, int) or number < 2 or not code.backwards or code.mentions("accumulate", "no_sync"):
             continue
         if not any(_counts(node, number) for module in code.modules for node in module.nodes):
-            yield _at(NO_ACCUMULATION, event, f"gradient_accumulation_steps={number} without accelerator.accumulate")
+            yield at(NO_ACCUMULATION, event, f"gradient_accumulation_steps={number} without accelerator.accumulate")
             return
 
 
@@ -279,7 +275,7 @@ def _anew(code: ScriptFacts) -> Iterator[Finding]:
     kept = [s.event for s in saves(code) if "checkpoint" in roots(s.path, code.checkpoints) and not s.event.detached]
     if kept:
         what = "the job runs on spot instances and keeps checkpoints, but no file that was read loads one"
-        yield _at(NO_CHECKPOINT, kept[0], what)
+        yield at(NO_CHECKPOINT, kept[0], what)
 
 
 def _padding(code: ScriptFacts) -> Iterator[Finding]:
@@ -299,7 +295,7 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
         ]
         pads += code.ran("DataCollatorWithPadding", "DataCollatorForLanguageModeling", live=True)
         if pads:
-            yield _at(NO_PAD_TOKEN, pads[0], f"`{ast.unparse(pads[0].node)[:50]}` with the tokenizer of {text}")
+            yield at(NO_PAD_TOKEN, pads[0], f"`{ast.unparse(pads[0].node)[:50]}` with the tokenizer of {text}")
             return
 
 
@@ -312,7 +308,7 @@ def _unpadded(code: ScriptFacts) -> Iterator[Finding]:
         given = event.keywords.keys() & {"data_collator", "tokenizer", "processing_class"}
         if event.name.startswith("transformers.") and not (given or event.opened or len(event.args) > 2):
             what = f"`{ast.unparse(texts[0].node)[:50]}` in line {texts[0].line}"
-            yield _at(UNPADDED, event, f"the rows are as long as the texts: {what} has no padding")
+            yield at(UNPADDED, event, f"the rows are as long as the texts: {what} has no padding")
             return
 
 
@@ -331,14 +327,14 @@ def _keys(code: ScriptFacts) -> Iterator[Finding]:
         wandb = event.name == "wandb.init" and not _off(event.arg("mode")) and not _anonymous(event)
         wandb = wandb or (reports is not None and "flag" not in reports.tags and _names(reports, "wandb"))
         if wandb and not there & _WANDB and not own_wandb:
-            yield _at(NO_KEY, event, "Weights & Biases without WANDB_API_KEY in the job's environment")
+            yield at(NO_KEY, event, "Weights & Biases without WANDB_API_KEY in the job's environment")
             return
         pushes = event.keywords.get("push_to_hub")
         pushing = pushes is not None and pushes.single() is True and "flag" not in pushes.tags
         pushing = pushing or event.last == "push_to_hub"
         given = event.keywords.keys() & {"token", "hub_token", "use_auth_token"}
         if pushing and not there & _HUB and not given and not own_token:
-            yield _at(NO_KEY, event, "an upload to the Hugging Face hub without HF_TOKEN in the job's environment")
+            yield at(NO_KEY, event, "an upload to the Hugging Face hub without HF_TOKEN in the job's environment")
             return
 
 
@@ -361,7 +357,7 @@ def _every_process(code: ScriptFacts) -> Iterator[Finding]:
         apart = any(v.tags & {"rank", "local_rank", "host_rank", "random", "only-one"} for v in (*given, event.result))
         grouped = event.keywords.keys() & {"group", "id"} or _off(event.arg("mode"))
         if not (apart or grouped or event.guards or "rank" in ast.unparse(event.node)):
-            yield _at(EVERY_PROCESS, event, f"`{ast.unparse(event.node)[:50]}`")
+            yield at(EVERY_PROCESS, event, f"`{ast.unparse(event.node)[:50]}`")
             return
 
 

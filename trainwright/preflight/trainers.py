@@ -80,7 +80,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {message}", severity=severity)
+    return at(rule, event, f"`{ast.unparse(event.node)[:50]}` {message}", severity=severity)
 
 
 def _classes(code: ScriptFacts, ending: str) -> Iterator[tuple[Module, ast.ClassDef]]:

@@ -63,7 +63,7 @@ def _split(code: ScriptFacts) -> Iterator[Finding]:
         why = "without a seed"
         if own is not None:
             why = f"after `{ast.unparse(own.node)[:50]}` in line {own.line}, which seeds each process differently"
-        yield at(SPLIT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {why}")
+        yield at(SPLIT, event, f"`{ast.unparse(event.node)[:50]}` {why}")
         return
 
 

@@ -54,7 +54,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if any(base.made_like(owner) and event.last in names for owner, names in _PROPERTIES.items()):
             reported.add(event.node)
             what = f"`{ast.unparse(event.node)[:60]}`: {event.last} is a property, and its value cannot be called"
-            yield at(NO_CALL, (event.module, event.node), what)
+            yield at(NO_CALL, event, what)
     if not code.several or code.incomplete:
         return
     names: set[str] = set()

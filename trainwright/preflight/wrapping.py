@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
@@ -64,14 +64,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _other_names(code)
 
 
-def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
-    return at(rule, (event.module, event.node), message, severity=severity)
-
-
-def _text(event: Event) -> str:
-    return ast.unparse(event.node)[:60]
-
-
 def _model(event: Event) -> Value | None:
     return event.args[0] if event.args else event.arg("module") or event.arg("model")
 
@@ -80,20 +72,18 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     for event in code.ran("convert_sync_batchnorm", live=True):
         given = _model(event)
         if given is not None and given.tags & {"ddp", "fsdp"}:
-            yield _at(ORDER, event, f"`{_text(event)}` after the model was wrapped: DDP reduces the layers it replaced")
+            yield at(ORDER, event, f"`{event.text}` after the model was wrapped: DDP reduces the layers it replaced")
             return
     for event in code.events:
         given = _model(event) if event.name == "torch.sagemaker.transform" else None
         if given is not None and "fsdp" in given.tags and not event.detached:
-            yield _at(ORDER, event, f"`{_text(event)}` after the model was sharded")
+            yield at(ORDER, event, f"`{event.text}` after the model was sharded")
             return
     inits = [e for e in code.events if e.name == "torch.sagemaker.init" and not e.detached]
     for event in code.ran("init_process_group", live=True):
         if inits and inits[0].order < event.order and event.role == "group":
-            what = (
-                f"`{_text(event)}` after torch.sagemaker.init() in line {inits[0].line}, which then has made the group"
-            )
-            yield _at(ORDER, event, what)
+            what = f"`{event.text}` after torch.sagemaker.init() in line {inits[0].line}, which then has made the group"
+            yield at(ORDER, event, what)
             return
     for event in wraps:
         model = _model(event)
@@ -101,10 +91,10 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if model is None or not DDP.search(event.name) or not (ids.items if ids is not None else _needs_gpu(code)):
             continue
         if model.made_by("DistributedDataParallel"):
-            yield _at(ORDER, event, f"`{_text(event)}`: the model is wrapped already")
+            yield at(ORDER, event, f"`{event.text}`: the model is wrapped already")
             return
         if _on_cpu(code, model, event):
-            yield _at(ORDER, event, f"`{_text(event)}`: the model is still on the CPU")
+            yield at(ORDER, event, f"`{event.text}`: the model is still on the CPU")
             return
 
 
@@ -119,7 +109,7 @@ def _wrapped_twice(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     for event in wraps:
         model = _model(event)
         if model is not None and "smp" in model.tags and DDP.search(event.name):
-            yield _at(ORDER, event, f"`{_text(event)}`: smp.DistributedModel reduces gradients itself (ddp: true)")
+            yield at(ORDER, event, f"`{event.text}`: smp.DistributedModel reduces gradients itself (ddp: true)")
             return
     by_hand = [
         e for e in code.ran("DistributedDataParallel", "DDP", "DataParallel", live=True) if e.name[:6] == "torch."
@@ -132,8 +122,8 @@ def _wrapped_twice(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         for value in (*event.args, *event.keywords.values()):
             wrapped = next((e for e in by_hand if e.result is value), None)
             if wrapped is not None:
-                what = f"`{_text(wrapped)}`, and {event.last} in line {event.line} wraps it again"
-                yield _at(ORDER, wrapped, what)
+                what = f"`{wrapped.text}`, and {event.last} in line {event.line} wraps it again"
+                yield at(ORDER, wrapped, what)
                 return
 
 
@@ -168,7 +158,7 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
             if any(word in text for text in guards for word in _ASKS):
                 continue
             way = "accelerator.unwrap_model(model)" if prepared else "model.module"
-            yield _at(ORDER, event, f"`{_text(event)}`: DistributedDataParallel has no {event.last}; use {way}")
+            yield at(ORDER, event, f"`{event.text}`: DistributedDataParallel has no {event.last}; use {way}")
             return
     for module, node, around in code.covered:
         guards = [ast.unparse(guard.node) for guard in around]
@@ -184,7 +174,7 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
             prepared = "accelerate" in value.tags and code.launch.launched
             if "model" in value.tags and ("ddp" in value.tags or prepared) and not value.tags & {"fsdp", "deepspeed"}:
                 what = "save_pretrained leaves out what DistributedDataParallel wraps; give it the model inside"
-                yield _at(ORDER, event, f"`{_text(event)}`: {what}")
+                yield at(ORDER, event, f"`{event.text}`: {what}")
                 return
 
 
@@ -195,7 +185,7 @@ def _clipped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         given = event.args[0] if event.args else event.arg("parameters")
         owner = given.of if given is not None and "params" in given.tags else given
         if sharded and owner is not None and "fsdp" in owner.tags and not code.mentions(*_NO_SHARDS):
-            yield _at(CLIPPED, event, f"`{_text(event)}`: each rank takes the norm of its own shards")
+            yield at(CLIPPED, event, f"`{event.text}`: each rank takes the norm of its own shards")
             return
     if not code.horovod or not code.several:
         return
@@ -209,10 +199,10 @@ def _clipped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
             continue
         again = waited and not any("skip_synchronize" in name for name in steps[0].contexts)
         if not waited:
-            yield _at(CLIPPED, event, f"`{_text(event)}` before the gradients are averaged: step does that")
+            yield at(CLIPPED, event, f"`{event.text}` before the gradients are averaged: step does that")
         elif again and not code.mentions("skip_synchronize"):
-            what = f"`{_text(steps[0])}` averages the gradients again after synchronize() in line {waited[-1].line}"
-            yield _at(CLIPPED, steps[0], what, "warning")
+            what = f"`{steps[0].text}` averages the gradients again after synchronize() in line {waited[-1].line}"
+            yield at(CLIPPED, steps[0], what, "warning")
         return
 
 
@@ -227,12 +217,12 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
             continue
         path = event.arg("f", 0)
         own = path is not None and path.tags & {"rank", "local_rank", "host_rank"}
-        if event.by_rank or event.result.tags & {"dataset"} or own or "rank" in _text(event):
+        if event.by_rank or event.result.tags & {"dataset"} or own or "rank" in event.text:
             continue
         states = [e for e in code.ran("load_state_dict", live=True) if e.order > event.order]
         if _comes_from(event, states):
             where = "onto the first GPU of the host" if fixed else "without map_location"
-            yield _at(LOADED, event, f"`{_text(event)}` {where} in every process")
+            yield at(LOADED, event, f"`{event.text}` {where} in every process")
             return
 
 
@@ -258,7 +248,7 @@ def _other_names(code: ScriptFacts) -> Iterator[Finding]:
         inside = _named_by_ddp(event.receiver)
         if told == {not inside}:
             what = "names without `module.`" if inside else "names that begin with `module.`"
-            yield _at(ORDER, event, f"`{_text(event)}`: the file has {what}, as it was saved")
+            yield at(ORDER, event, f"`{event.text}`: the file has {what}, as it was saved")
             return
 
 
@@ -298,8 +288,8 @@ def _strategy(code: ScriptFacts) -> Iterator[Finding]:
         if event.order >= made[0].order or event.detached or event.guards:
             continue
         if event.name in _OPERATIONS or event.name.startswith(_FAMILIES):
-            what = f"`{_text(event)}` comes before the strategy in line {made[0].line}"
-            yield _at(ORDER, event, f"{what}: collectives are configured before TensorFlow's first operation")
+            what = f"`{event.text}` comes before the strategy in line {made[0].line}"
+            yield at(ORDER, event, f"{what}: collectives are configured before TensorFlow's first operation")
             return
 
 

@@ -124,7 +124,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         guard = event.by_rank
         if guard is not None and not event.detached:
             what = f"mark_step runs only where `{ast.unparse(guard.node)[:50]}` is {guard.side}"
-            yield at(RANK_BARRIER, (event.module, event.node), what)
+            yield at(RANK_BARRIER, event, what)
 
 
 def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("is_available", live=True):
         if event.name == "torch.cuda.is_available":
             what = "is false on Trainium" if trainium else "decides where a script of torch_xla trains"
-            yield at(NO_XLA, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` {what}")
+            yield at(NO_XLA, event, f"`{ast.unparse(event.node)[:50]}` {what}")
             return
 
 
@@ -150,7 +150,7 @@ def _backend(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.roles("group"):
         backend = event.arg("backend", 0)
         if backend is not None and backend.single() == "xla":
-            yield at(BACKEND, (event.module, event.node), "unknown before PyTorch/XLA 2.8, as nothing imports it")
+            yield at(BACKEND, event, "unknown before PyTorch/XLA 2.8, as nothing imports it")
 
 
 def _mp_fn(code: ScriptFacts) -> Iterator[Finding]:
@@ -207,7 +207,7 @@ def _no_barrier(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)[:50]}` over a plain DataLoader, without barrier=True"
             elsewhere = next((mark.line for mark in code.roles("mark")), None)
             what += f"; mark_step in line {elsewhere} is not in this loop" if elsewhere is not None else ""
-            yield at(NO_MARK_STEP, (event.module, event.node), what)
+            yield at(NO_MARK_STEP, event, what)
             return
 
 
@@ -222,7 +222,7 @@ def _marked_elsewhere(code: ScriptFacts) -> Iterator[Finding]:
         if any(getattr(func, "attr", getattr(func, "id", "")) in _FETCHES for func in called):
             continue  # to fetch a value ends the graph, too
         what = f"`{ast.unparse(event.node)[:50]}`: mark_step in line {mark} is not in this loop"
-        yield at(NO_MARK_STEP, (event.module, event.node), what)
+        yield at(NO_MARK_STEP, event, what)
         return
 
 
@@ -257,7 +257,7 @@ def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
             any(g not in step.guards and g.kind in ("other", "clock", "flag") for g in e.guards) for e in inside
         ):
             what = f"`{ast.unparse(step.node)[:40]}` at every step, mark_step in line {inside[0].line} at some"
-            yield at(NO_MARK_STEP, (step.module, step.node), what)
+            yield at(NO_MARK_STEP, step, what)
             return
 
 
@@ -298,7 +298,7 @@ def _loaders(code: ScriptFacts) -> Iterator[Finding]:
         return
     loops = [e.loops[-1] for e in code.ran("backward", live=True) if e.loops]
     if not loops or not all(_moves(code, loop) and _marked(code, loop) for loop in loops):
-        yield at(NO_DEVICE_LOADER, (loaders[0].module, loaders[0].node), "DataLoader without MpDeviceLoader")
+        yield at(NO_DEVICE_LOADER, loaders[0], "DataLoader without MpDeviceLoader")
 
 
 def _moves(code: ScriptFacts, loop: ast.AST) -> bool:
@@ -314,7 +314,7 @@ def _left_on_cpu(code: ScriptFacts) -> Iterator[Finding]:
             value = value.of  # enumerate(loader)
         if value is not None and value.made_by("DataLoader") and not _moves(code, event.loops[-1]):
             what = f"the loop in line {getattr(event.loops[-1], 'lineno', 0)} goes over the DataLoader itself"
-            yield at(NO_DEVICE_LOADER, (event.module, event.node), f"{what}, whose batches stay on the CPU")
+            yield at(NO_DEVICE_LOADER, event, f"{what}, whose batches stay on the CPU")
             return
 
 
@@ -337,7 +337,7 @@ def _at_import(code: ScriptFacts) -> Iterator[Finding]:
             started = any("__name__" in ast.unparse(guard.node) for guard in event.guards)
             if not event.stack and not event.detached and not started:
                 what = f"`{ast.unparse(event.node)[:50]}` when the script is imported, before its processes are started"
-                yield at(SPAWN_DEVICE, (event.module, event.node), what)
+                yield at(SPAWN_DEVICE, event, what)
                 break
     for event in code.roles("group"):
         backend = event.arg("backend", 0)
@@ -345,7 +345,7 @@ def _at_import(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if backend.single() in ("nccl", "gloo") and code.xla_distributed and not event.detached:
             what = f"`{ast.unparse(event.node)[:50]}`: tensors of XLA need the backend xla"
-            yield at(CUDA_DEVICE, (event.module, event.node), what)
+            yield at(CUDA_DEVICE, event, what)
 
 
 def _gradients(code: ScriptFacts) -> Iterator[Finding]:
@@ -365,7 +365,7 @@ def _gradients(code: ScriptFacts) -> Iterator[Finding]:
         return
     if scaled:
         what = "the scaler steps on several XLA devices, but nothing reduces gradients before unscale_ or step"
-        yield at(NO_REDUCE, (scaled[0].module, scaled[0].node), what)
+        yield at(NO_REDUCE, scaled[0], what)
     elif steps:
         what = f"{steps[0].receiver}.step() on several XLA devices, but nothing reduces gradients"
         yield at(NO_REDUCE, steps[0], what)
