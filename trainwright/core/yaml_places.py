@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from trainwright.core.data_files import YamlLoader, read_text
+
+
+def yaml_tree(path: Path) -> Any:
+    """The nodes of a file that :func:`trainwright.core.data_files.read_yaml` has read; None if it is empty."""
+    return yaml.compose(read_text(path), YamlLoader)
+
+
+def rows(node: Any) -> list[tuple[str, int, Any]]:
+    """Key, line and value of each row of a mapping; none of other nodes."""
+    found = node.value if isinstance(node, yaml.MappingNode) else ()
+    return [(str(key.value), key.start_mark.line + 1, value) for key, value in found]
 
 
 def yaml_line(path: Path, keys: Sequence[object]) -> int | None:
@@ -18,19 +30,18 @@ def yaml_line(path: Path, keys: Sequence[object]) -> int | None:
         keys: keys and places in lists that lead to the value.
 
     Returns:
-        the line of its key, or of the innermost one that is there; None if there is none.
+        the line of its key; if the key is missing, that of the closest key above it, or None.
     """
-    node, line = yaml.compose(read_text(path), YamlLoader), None
+    node, line = yaml_tree(path), None
     for key in keys:
         if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
             node = node.value[key]
             line = node.start_mark.line + 1
             continue
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        found = next(((name, value) for name, value in pairs if name.value == str(key)), None)
+        found = next(((at, value) for name, at, value in rows(node) if name == str(key)), None)
         if found is None:
             break
-        line, node = found[0].start_mark.line + 1, found[1]
+        line, node = found
     return line
 
 
@@ -47,8 +58,5 @@ def yaml_texts(path: Path, key: str) -> dict[str, str]:
         path: of the file.
         key: of the mapping, at the top; what is not a single value there is left out.
     """
-    top = yaml.compose(read_text(path), YamlLoader)
-    pairs = top.value if isinstance(top, yaml.MappingNode) else ()
-    table = next((value for name, value in pairs if name.value == key), None)
-    rows = table.value if isinstance(table, yaml.MappingNode) else ()
-    return {name.value: value.value for name, value in rows if isinstance(value, yaml.ScalarNode)}
+    table = next((value for name, _, value in rows(yaml_tree(path)) if name == key), None)
+    return {name: value.value for name, _, value in rows(table) if isinstance(value, yaml.ScalarNode)}

@@ -13,6 +13,7 @@ from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, FindingsDocument, Known, Silenced
 from trainwright.core.records import Field, Record, parse_record
+from trainwright.core.yaml_places import yaml_tree
 from trainwright.estimator import awscli, compare, manifest, program_sdk2, program_sdk3, sbatch, silence
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.create_training_job import encoded, launch_hyperparameters, make_request
@@ -146,7 +147,8 @@ def estimate(
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
     if title != COMMAND_LINE:
-        found = [each.replace(line=line_of(each.path, Path(title))) for each in found]
+        tree = yaml_tree(Path(title))
+        found = [each.replace(line=line_of(each.path, tree)) for each in found]
     kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)
     placed = {in_file(each, title): each for each in kept}
     beside = findings_baseline.compare(list(placed), [title], accepted, renewed=renewed)

@@ -60,7 +60,7 @@ class AbstractState:
         self.uncalled: list[tuple[Module, ast.expr]] = []
         # Loops, and attributes that are set, for which the process's own clock decides: file, place.
         self.clocked: list[tuple[Module, ast.While | ast.Attribute]] = []
-        # Loops that go on by what the process computed from its own share of the data: file, place.
+        # Loops that each process ends by what it computed from its own share of the data: file, place.
         self.own_loops: list[tuple[Module, ast.While]] = []
         # Layers that are put into a model: file, place, model, conditions, how many calls came before.
         self.layers: list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]] = []
@@ -74,9 +74,9 @@ class AbstractState:
         self.reached: set[ast.AST] = set()
         # Libraries that are imported, with the conditions.
         self.imported: list[tuple[str, tuple[Guard, ...]]] = []
-        # Where variables are read without which the script ends: file, place, name.
+        # Reads of environment variables that must be set: file, place, name.
         self.needed: list[tuple[Module, ast.expr, str]] = []
-        # How many ``try`` with handlers are around.
+        # Number of enclosing ``try`` statements with handlers.
         self.tried = 0
 
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:

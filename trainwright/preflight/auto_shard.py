@@ -1,4 +1,4 @@
-"""TensorFlow's automatic sharding of a data set among workers: by files, if there are enough of them."""
+"""TensorFlow's automatic sharding of a data set among workers, by file or by sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainwright.preflight.values import Value
 FEW_FILES = Rule(
     code="TW535",
     severity="error",
-    title="a data set of fewer files than workers is divided by files",
+    title="a data set with fewer files than workers is sharded by file",
     source="TensorFlow's API documentation of tf.data.experimental.AutoShardPolicy, FILE: if there are fewer input "
     "files than workers, a runtime error is raised",
     remedy="AutoShardPolicy.DATA divides the samples; or write the data as at least one file for each worker.",
@@ -29,7 +29,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     workers = code.launch.hosts or 1
     strategy = any("tensorflow" in e.name for e in code.ran(*_WORKERS, live=True))
-    # A function that makes each worker's data set divides it itself.
+    # A function that makes the data set of each worker shards it itself.
     if code.incomplete or workers < 2 or not strategy or code.mentions(*_BY_FUNCTION) or not _by_files(code):
         return
     made = [e for e in code.ran(*_OF_FILES, live=True) if e.name.startswith("tensorflow.")]
@@ -40,7 +40,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if few and len(few) == len(files):
             read = (own or made)[0]
             number = f"{few[0]} file{'s' if few[0] > 1 else ''}"
-            what = f"`{ast.unparse(read.node)[:60]}` reads {number}, and {workers} workers divide them by files"
+            what = f"`{ast.unparse(read.node)[:60]}` reads {number}, but is sharded by file among {workers} workers"
             yield at(FEW_FILES, read, what)
             return
 

@@ -81,8 +81,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield at(DEADLOCK, event, says)
             continue
         reported.add((half[0].module.name, half[0].line))
-        says += f", and the one in line {half[0].line} where {condition(half[1])}: they fit on the first host alone"
-        yield at(DEADLOCK, event, says, remedy="The local rank in both conditions, or the global.")
+        says += f", and the one in line {half[0].line} where {condition(half[1])}: they match on the first host only"
+        yield at(DEADLOCK, event, says, remedy="Use the local rank in both conditions, or the global rank in both.")
 
 
 def called_by_library(code: ScriptFacts, event: Event, depth: int = 2) -> bool:
@@ -191,7 +191,7 @@ def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
 
 
 def _beside(code: ScriptFacts, event: Event) -> Iterator[tuple[Event, Guard]]:
-    """Yield the same calls in the function of a call, or in the context manager whose part that is."""
+    """Yield the same calls in the function of a call, or in its context manager's other method."""
     for other in code.ran(event.last):
         if other.by_rank is not None and _function(other) is _function(event):
             yield other, other.by_rank
@@ -204,7 +204,7 @@ def _of_other_processes(guard: Guard, match: Guard) -> bool:
 
 
 def _half(code: ScriptFacts, event: Event, guard: Guard) -> tuple[Event, Guard] | None:
-    """Return the call, with its condition, that answers another one only on the first host."""
+    """Return a matching call that is reached only on the first host, with its condition."""
     for other, match in _beside(code, event) if code.several_hosts else ():
         first = [each.kind in ("one", "host") for each in (guard, match)]
         if first[0] is not first[1] and _of_other_processes(guard, match):

@@ -1,4 +1,4 @@
-"""Weights that are memory as it was found: ``to_empty`` makes room for them, and something has to fill it."""
+"""Weights in uninitialised memory: ``to_empty`` allocates them, and something has to set them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _FILLS = re.compile(
     r"^(load_state_dict|set_(model_)?state_dict|apply|copy_|broadcast\w*|_?(re)?init\w*(param|weight)\w*|reset_\w+|"
     r"(normal|uniform|fill|trunc_normal|zero|random)_|\w*(load|restore|resume)_?(model|weights|checkpoint|ckpt|params)\w*)$"
 )
-# How a script asks for a checkpoint of its own, which the first run does not find.
+# How a script looks for its own checkpoint, which does not exist in the first run.
 _ASKS = ("exists", "isfile", "is_file", "isdir", "is_dir")
 _LIBRARIES = ("torch.nn.init.", "torch.distributed.checkpoint.load")
-# What gets a model, or its parameters, and leaves the weights as they are.
+# What takes a model or its parameters without changing the weights.
 _READS = re.compile(
     r"^(parameters|named_parameters|train|eval|to|cuda|requires_grad_|zero_grad|state_dict|compile|numel|fully_shard|"
     r"FSDP|DistributedDataParallel|FullyShardedDataParallel|(get_)?(model_|optimizer_)?state_dict|no_sync|"
@@ -58,7 +58,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _resumes(code: ScriptFacts, event: Event, room: Event) -> bool:
-    """Return whether a call is made only where there is a checkpoint of an earlier run."""
+    """Return whether a call is made only if an earlier run has left a checkpoint."""
     for guard in event.guards:
         asked = next((e for e in code.ran(*_ASKS) if e.node is guard.node), None)
         if asked is None or not guard.side or guard in room.guards:

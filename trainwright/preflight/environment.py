@@ -103,12 +103,12 @@ def _names(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _followed(code: ScriptFacts) -> Iterator[Finding]:
-    """Check what only the interpreter sees to be read: by a computed name, or where os.environ has another name."""
+    """Check reads that only the interpreter sees: by a computed name, or of os.environ under another name."""
     reads = [(module, node, name, True) for module, node, name in code.needed]
     for event in code.ran("get", "getenv"):
         key = event.arg("key", 0)
         name = key.single() if key is not None and key.sure else None
-        # A channel that is asked for may be one that the script can do without.
+        # A channel that is read with get may be optional.
         if event.name in ("os.environ.get", "os.getenv") and isinstance(name, str) and FREE.match(name) is None:
             reads.append((event.module, event.node, name, False))
     for module, node, name, required in dict.fromkeys(reads):

@@ -242,7 +242,7 @@ class Interpreter(Functions):
         after, scope.names = scope.names, before
         else_ended = self._branch(node.orelse, scope, no)
         if ended and not else_ended:
-            # A process that fails ends the job, not itself alone.
+            # A process that fails ends the whole job.
             if no.kind not in (*OF_RANK, "own", "clock") or not fails(node.body[-1]):
                 self.guards = (*self.guards, no)
         elif else_ended and not ended:
@@ -355,7 +355,7 @@ class Interpreter(Functions):
     def _while(self, node: ast.While, scope: Scope) -> None:
         timed = "clock" in self.value(node.test, scope).tags
         self._loop(node, scope)
-        own = "own" in self.value(node.test, scope).tags  # as a pass leaves it
+        own = "own" in self.value(node.test, scope).tags  # after a pass
         self.clocked += [(self.module, node)] if timed and not self.detached else []
         self.own_loops += [(self.module, node)] if own and not self.detached else []
 

@@ -127,7 +127,7 @@ class Functions(Evaluator):
         body = self.taken[-1]
         if body is not None:
             before = (self.module, self.stack, self.depth, self.outside, self.contexts, self.guards)
-            # Where the other processes come to another yield, all run the block, and differ in what they get there.
+            # If the other processes reach another yield, all of them run the block, but with different values.
             same = (guard in body.guards or not _yields_beside(self.running[-1], guard, node) for guard in self.guards)
             self.guards = tuple(guard for guard, kept in zip(self.guards, same, strict=True) if kept)
             if len(self.guards) < len(before[-1]) and value.attrs is None and value.code is None:

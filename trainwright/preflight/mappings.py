@@ -59,7 +59,7 @@ def method(state: AbstractState, event: Event, base: Value, name: str) -> Value 
 
 
 def _updated(state: AbstractState, base: Value, given: Value) -> None:
-    """Put the values of a mapping into another; what is not known of it may replace anything."""
+    """Put the values of a mapping into another; its unknown keys may replace anything."""
     attrs = {"**": Value()} if given.attrs is None or "element" in given.attrs else given.attrs
     for key, value in attrs.items():
         before = (base.attrs or {}).get(key) if "sometimes" in value.tags else None
@@ -90,7 +90,7 @@ def _parts(base: Value, name: str) -> Value:
 
 
 def filtered(node: ast.DictComp, base: Value | None) -> Value | None:
-    """``{k: v for k, v in mapping.items() if v is not None}``: what is left of a mapping; None of anything else."""
+    """``{k: v for k, v in mapping.items() if v is not None}``: the rest of a mapping; None if it is anything else."""
     first, *others = node.generators
     pair = isinstance(first.target, ast.Tuple) and [ast.unparse(each) for each in first.target.elts]
     written = ast.unparse(first.iter)

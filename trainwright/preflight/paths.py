@@ -84,7 +84,7 @@ def folder(value: Value) -> Value:
 
 
 def method(event: Event, base: Value, name: str) -> Value | None:
-    """Return what a method makes of a text or a path; None of others."""
+    """Return what a method of a text or a path returns; None for any other method."""
     given = [*event.args, *event.keywords.values()]
     if name == "joinpath":
         return path_join([base, *given])

@@ -1,4 +1,4 @@
-"""Batches that each process draws by chance: with one seed in all of them, they train on the same samples."""
+"""Batches that each process draws at random: with one seed for all, they train on the same samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAME = Rule(
     remedy="Seed what draws the samples with seed + dist.get_rank(), or draw from this process's part of the data.",
 )
 RULES = (SAME,)
-# Functions of libraries that draw places in the data, by what seeds them.
+# Library functions that draw indices of samples, and what seeds them.
 _DRAWS = ("randint", "randperm", "integers", "permutation", "choice", "choices", "sample", "randrange")
 _MAKERS = ("default_rng", "Generator", "RandomState", "Random", "manual_seed")
 _SEEDS = {
@@ -33,16 +33,16 @@ _SEEDS = {
 }
 _ALL_CHANCES = ("set_seed", "seed_everything", "seed_all")
 _ORDERS = ("randperm", "permutation")
-# What gives a process its own part, or its own place in a common row of numbers.
+# What gives a process its own part of the data, or its own numbers of a common generator.
 _OWN = re.compile(r"rank|world|ordinal|process_index|shard|worker|host|replica|\bpid\b", re.I)
 _MOVES = ("advance", "jumped", "spawn", "SeedSequence", "set_state", "set_rng_state", "setstate", "fork_rng")
 # Processes that hold parts of one model need the same batches.
 _MESHES = ("init_device_mesh", "parallelize_module", "PipelineModule", "initialize_model_parallel")
-# Where batches come from a loader, what is drawn is for something else: a crop, a mask.
+# If batches come from a loader, what is drawn is for something else, such as a crop or a mask.
 _LOADERS = r"data_?loader|(train|val|valid|test)_?loader|^loader$"
 _HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
 _READS = re.compile(r"^(memmap|load|open|fromfile|from_file|read_\w+|load_from_disk|load_dataset)$")
-# What a process has filled itself.
+# Buffers that each process fills itself.
 _OF_PROCESS = re.compile(r"buffer|memory|replay|pool|queue|negativ", re.I)
 
 
@@ -83,7 +83,7 @@ def _told(value: Value) -> bool:
 
 
 def _for_training(draw: Event, backward: Event) -> bool:
-    """Return whether a draw comes in the loop of the training, or in a generator: once for all if it is an order."""
+    """Return whether a draw is made in the training loop or in a generator; of an order, once per epoch."""
     names = (*draw.contexts, *(code.name for code in draw.stack))
     if any(NO_GRAPH.search(name) or _HELD_OUT.search(name) for name in names):
         return False
@@ -97,7 +97,7 @@ def _for_training(draw: Event, backward: Event) -> bool:
 
 
 def _seed(code: ScriptFacts, draw: Event) -> Event | None:
-    """Return what seeds a draw in every process alike; None if it is not seeded, or that cannot be seen."""
+    """Return the call that gives a draw the same seed in every process; None if there is none or it is unknown."""
     generator = draw.arg("generator")
     if generator is None and draw.receiver is not None and draw.receiver.made_by(*_MAKERS):
         generator = draw.receiver
@@ -124,19 +124,21 @@ def _alike(code: ScriptFacts, seed: Event) -> bool:
 
 
 def _takes_samples(draw: Event) -> bool:
-    """Return whether the numbers that are drawn are places in what their number was counted of: ``data[i:i + 64]``."""
+    """Return whether the numbers drawn are indices into what their bound is the length of: ``data[i:i + 64]``."""
     statement = next((n for n in ancestors(draw.module, draw.node) if isinstance(n, ast.stmt)), None)
     function = next((n for n in ancestors(draw.module, draw.node) if isinstance(n, ast.FunctionDef | ast.Module)), None)
     if statement is None or function is None:
         return False
     names = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     bound = " ".join(ast.unparse(each) for each in (*draw.node.args, *(k.value for k in draw.node.keywords)))
-    found = False
-    for each in (*ast.walk(function), *ast.walk(function)):  # names are not walked in the order of the lines
-        if isinstance(each, ast.comprehension | ast.For) and names & _names(each.iter):
-            names |= _names(each.target)
-        elif isinstance(each, ast.Assign) and names & _names(each.value):
-            names |= {name for target in each.targets for name in _names(target)}
+    found, known = False, -1
+    while known < len(names):  # until no further name is made from these
+        known = len(names)
+        for each in ast.walk(function):
+            if isinstance(each, ast.comprehension | ast.For) and names & _names(each.iter):
+                names |= _names(each.target)
+            elif isinstance(each, ast.Assign) and names & _names(each.value):
+                names |= {name for target in each.targets for name in _names(target)}
     for each in ast.walk(function):
         if isinstance(each, ast.Subscript) and (names & _names(each.slice) or draw.node in ast.walk(each.slice)):
             base = ast.unparse(each.value)

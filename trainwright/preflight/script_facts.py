@@ -182,7 +182,7 @@ class ScriptFacts(ScriptCode):
 
     @property
     def own_loops(self) -> list[tuple[Module, ast.While]]:
-        """Loops that go on by what the process computed from its own share of the data: file, place."""
+        """Loops that each process ends by what it computed from its own share of the data: file, place."""
         return self._interpreter.own_loops if self.events else []
 
     @property
@@ -222,7 +222,7 @@ class ScriptFacts(ScriptCode):
 
     @property
     def needed(self) -> list[tuple[Module, ast.expr, str]]:
-        """Variables of the environment without which the script ends: file, place, name."""
+        """Environment variables that must be set: file, place, name."""
         return self._interpreter.needed if self.events else []
 
     def comes_to(self, node: ast.AST) -> bool:
@@ -280,7 +280,7 @@ class ScriptFacts(ScriptCode):
 
     @property
     def checkpoints(self) -> str:
-        """The folder that SageMaker keeps for the next start of the job."""
+        """The folder whose contents SageMaker restores when the job starts again."""
         job = self.job
         return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
 

@@ -1,4 +1,4 @@
-"""Shares of the data that are larger in some processes than in others, so that these make more steps."""
+"""Shares of the data that are larger in some processes, which then make more steps than the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNEQUAL = Rule(
 GATHERED = Rule(
     code="TW541",
     severity="warning",
-    title="each process gathers a tensor that is as long as its own share, which another's may not be",
+    title="tensors are gathered whose lengths may differ from process to process",
     source="PyTorch's documentation of all_gather: the tensors of its list have the sizes of those that they receive; "
     "Lightning-AI/pytorch-lightning #7773: it hangs; facebookresearch/maskrcnn-benchmark #383 pads all to the longest",
     remedy="dist.all_gather_object, or pad all to the longest (all_reduce of the length with ReduceOp.MAX) and cut; or "
@@ -37,7 +37,7 @@ _GATHERS = {"all_gather": 1, "all_gather_into_tensor": 1, "gather": 0}
 _LENGTHS = ("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor")
 _UPDATES = ("step", "apply_gradients", "minimize")
 _PADS = re.compile(r"\bpad(ded)?\b|_pad\b|\bpad_|longest", re.I)
-# How a stream has no end, or one that its files do not decide.
+# What makes a stream endless, or ends it before its files do.
 _OTHER_END = re.compile(r"\b(cycle|islice|repeat)\b")
 
 
@@ -73,7 +73,7 @@ def _unequal(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _gathered(code: ScriptFacts) -> Iterator[Finding]:
-    """Report tensors of a process's own length that are gathered where nothing tells how long the others' are."""
+    """Report tensors that are gathered although their lengths may differ, and nothing exchanges the lengths."""
     for event in code.ran(*_GATHERS, live=True):
         given = event.arg("tensor" if event.last != "all_gather_into_tensor" else "input_tensor", _GATHERS[event.last])
         if not event.name.startswith("torch.distributed.") or given is None or not given.tags & RAGGED:
@@ -81,7 +81,7 @@ def _gathered(code: ScriptFacts) -> Iterator[Finding]:
         here = {each.node for each in event.stack[-1:]}
         told = [e for e in code.ran(*_LENGTHS) if e.order < event.order and here == {f.node for f in e.stack[-1:]}]
         if not told and not any(_PADS.search(ast.unparse(each.node)) for each in event.stack[-2:]):
-            what = f"`{ast.unparse(event.node)[:60]}` gathers what is as long as the process's own share"
+            what = f"`{ast.unparse(event.node)[:60]}` gathers a tensor as long as the process's own share of the data"
             yield at(GATHERED, event, what)
             return
 

@@ -1,5 +1,5 @@
-"""SageMaker's data parallel library: the import that registers its backend, scripts that never use it, and what its
-functions for TensorFlow are not for."""
+"""SageMaker's data parallel library: the import that registers its backend, scripts that never use it, and the
+limits of its functions for TensorFlow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ API = "SDK 2's documentation of SageMaker's data parallel library for TensorFlow
 NO_GRADIENT = Rule(
     code="TW533",
     severity="error",
-    title="the data parallel library's allreduce of something that is not a gradient",
+    title="the data parallel library's allreduce is called with a tensor that is not a gradient",
     source=f"{API}, allreduce: only for gradients; with other tensors the job might stall or stop",
     remedy="smdistributed.dataparallel.tensorflow.oob_allreduce(tensor)",
 )
@@ -83,11 +83,11 @@ def _tensorflow(code: ScriptFacts) -> Iterator[Finding]:
     again = next((e for e in inits if first is not None and e.node is not first.node), None)
     if first is not None and again is not None:
         where = f"in line {first.line}" if first.module is again.module else f"in {first.module.name}:{first.line}"
-        yield at(TWICE, again, f"`{ast.unparse(again.node)}` after that {where}")
+        yield at(TWICE, again, f"`{ast.unparse(again.node)}`: already called {where}")
     for event in code.ran("allreduce", live=True):
         tensor = event.arg("tensor", 0) if event.name == f"{TENSORFLOW}.allreduce" else None
         if tensor is not None and _no_gradient(code, event, tensor):
-            what = f"`{ast.unparse(event.node)[:60]}`: oob_allreduce is for what is not a gradient"
+            what = f"`{ast.unparse(event.node)[:60]}`: use oob_allreduce for tensors that are not gradients"
             yield at(NO_GRADIENT, event, what)
             return
 

@@ -1,4 +1,4 @@
-"""Gradients of TensorFlow's tapes in a training loop of one's own: averaged among the processes, and unscaled."""
+"""Gradients of TensorFlow's tapes in custom training loops: averaged among the processes, and unscaled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _scaled(code: ScriptFacts) -> Iterator[Finding]:
         half = [e for e in code.ran("set_global_policy", "set_policy", live=True) if _policy(e) == "mixed_float16"]
         taken = [e for e in code.ran("apply_gradients", live=True) if half and e.order > half[0].order]
         if taken and not any(e.off for e in half):
-            what = f"`{taken[0].text}` of a loss that nothing scales, with the policy of line {half[0].line}"
+            what = f"`{taken[0].text}` applies FP16 gradients of an unscaled loss (policy: line {half[0].line})"
             yield at(UNSCALED, taken[0], what)
 
 
@@ -76,7 +76,7 @@ def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
         inner = "tensorflow.GradientTape" in event.contexts
         wrapped = event.receiver is not None and "hvd" in event.receiver.tags
         if not (event.detached or wrapped or inner) and all(e in plain for e in others):
-            what = f"`{event.text}` takes the gradients of a plain tape; the one of line {tapes[0].line} is wrapped"
+            what = f"`{event.text}` applies gradients of a plain tape; only that of line {tapes[0].line} is wrapped"
             yield at(NOT_REDUCED, event, what)
             return
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from trainwright.preflight.events import Event
 from trainwright.preflight.values import NONE, Marks, Value
 
-# As long as the process's share of a list, which another process's may not be.
+# As long as the process's share of a list; another process's share may have another length.
 RAGGED: Marks = frozenset({"ragged"})
 # What makes a data set, a loader or a tensor of a list, or a tensor of the same length.
 _KEEP = frozenset(
@@ -31,7 +31,7 @@ def shared(first: Value | None, step: Value | None) -> Marks:
 
 
 def shares(base: Value, sliced: Marks) -> Marks:
-    """Return what a slice of a list is: a share that may be longer than others', or of files with more in them."""
+    """Return the facts of a slice of a list: a share that may be longer than others, or whose files may hold more."""
     if "unequal" in sliced and "trimmed" not in base.tags:
         return RAGGED | (frozenset({"unequal"}) if "files" in base.tags else NONE)
     return sliced & {"trimmed"}

@@ -331,7 +331,7 @@ def _among(wrapper: Value, made: Collection[Value]) -> bool:
 
 
 def for_one(there: Value, elsewhere: Value) -> None:
-    """Note of what is in a list of the first process, or what its lambda makes, that the others do not have it."""
+    """Mark what only the first process has: items of its list, or what its lambda returns."""
     for item in _held(there):
         if not any(item is each for each in _held(elsewhere)):
             item.tags |= {"only-one"}

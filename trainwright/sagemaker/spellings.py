@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.yaml_places import yaml_line, yaml_texts
+from trainwright.core.yaml_places import rows, yaml_texts
 
 # Another name → the job file's.
 JOB = {
@@ -128,22 +127,22 @@ def respelled(data: Any, path: Path) -> Any:
     return _channels(made, where)
 
 
-def line_of(key: str, path: Path) -> int | None:
-    """The line of a key of a job file, or of the innermost one around it; None where there is none.
+def line_of(key: str, tree: Any) -> int | None:
+    """The line of a key of a job file; if it is missing, that of the closest key above it, or None.
 
     Args:
-        key: as findings name it, such as ``distribution.mpi.enabled``; it may stand there under another name.
-        path: of the file.
+        key: as findings name it, such as ``distribution.mpi.enabled``; the file may have another name for it.
+        tree: of the file (:func:`trainwright.core.yaml_places.yaml_tree`).
     """
-    found: list[str] = []
-    table, names = read_yaml(path), JOB
+    line, names = None, JOB
     for part in key.split("."):
-        rows = table if isinstance(table, dict) else {}
-        name = next((each for each in rows if names.get(_snake(str(each)), _snake(str(each))) == part), None)
-        if name is None:
+        found = next(
+            ((at, node) for name, at, node in rows(tree) if names.get(_snake(name), _snake(name)) == part), None
+        )
+        if found is None:
             break
-        found, table, names = [*found, name], rows[name], CHANNEL if part == "inputs" else TABLES.get(part, names)
-    return yaml_line(path, found)
+        (line, tree), names = found, CHANNEL if part == "inputs" else TABLES.get(part, names)
+    return line
 
 
 def _entry(made: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from trainwright.core.errors import RequestError
+from trainwright.core.yaml_places import yaml_tree
 from trainwright.sagemaker.job import Job, read_job
 from trainwright.sagemaker.spellings import JOB, TABLES, line_of
 
@@ -227,9 +228,10 @@ tuner:
 )
 def test_a_finding_has_the_line_of_its_key_or_of_what_is_around_it(tmp_path, key, line):
     (tmp_path / "job.yaml").write_text(WRITTEN)
-    assert line_of(key, tmp_path / "job.yaml") == line
+    assert line_of(key, yaml_tree(tmp_path / "job.yaml")) == line
 
 
 def test_a_key_of_a_json_file_has_a_line_too(tmp_path):
     (tmp_path / "job.json").write_text('{\n  "instance_count": 2,\n  "inputs": {"train": "s3://b/a"}\n}\n')
-    assert [line_of(key, tmp_path / "job.json") for key in ("instance_count", "inputs.train")] == [2, 3]
+    tree = yaml_tree(tmp_path / "job.json")
+    assert [line_of(key, tree) for key in ("instance_count", "inputs.train")] == [2, 3]
