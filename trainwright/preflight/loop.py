@@ -96,7 +96,7 @@ def _twice(module: Module, block: list[ast.stmt]) -> Iterator[Finding]:
                     yield at(TWICE, (module, call), what)
                 done[loss.id] = call.lineno
                 continue
-        for each in ast.walk(statement):
+        for each in ast.walk(statement) if done else ():
             if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                 done.pop(each.id, None)
 

@@ -11,7 +11,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.loop import NO_ZERO, TWICE
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at
+from trainwright.preflight.syntax import Function, ancestors, at
 
 TEXT_FILE = Rule(
     code="TW460",
@@ -49,11 +49,15 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         mode = (file.attrs or {}).get("mode") if file is not None and file.made == {"open"} else None
         if event.name in _BINARY and mode is not None and isinstance(text := mode.single(), str) and "b" not in text:
             yield at(TEXT_FILE, event, f"`{event.text}` with a file of mode {text!r}")
+    clearing = {outer for call in code.called("zero_grad") for outer in ancestors(call.module, call.node)}
+    training = {outer for call in code.backwards for outer in ancestors(call.module, call.node)}
+    if any(_detaches(node) for module in code.modules for node in module.nodes):
+        training = set()
     for module in code.modules:
         for node in module.nodes:
-            if isinstance(node, Function):
+            if isinstance(node, Function) and node in clearing:
                 yield from _never_cleared(code, module, node)
-            elif isinstance(node, ast.For | ast.While):
+            elif isinstance(node, ast.For | ast.While) and node in training:
                 yield from _kept_graph(code, module, node)
     if not code.backwards:
         return
@@ -115,13 +119,16 @@ def _never_cleared(code: ScriptFacts, module: Module, function: Function) -> Ite
             return
 
 
+def _detaches(node: ast.AST) -> bool:
+    """Return whether a model detaches its hidden state itself."""
+    return isinstance(node, ast.FunctionDef) and node.name == "forward" and "detach" in ast.unparse(node)
+
+
 def _kept_graph(code: ScriptFacts, module: Module, loop: ast.For | ast.While) -> Iterator[Finding]:
     """Report a hidden state that goes from batch to batch with its graph: ``out, hidden = model(x, hidden)``."""
     nodes = [n for statement in loop.body for n in ast.walk(statement)]
-    backward = next((c for c in code.backwards if c.node in nodes), None)
-    forwards = [n for m in code.modules for n in m.nodes if isinstance(n, ast.FunctionDef) and n.name == "forward"]
-    if any("detach" in ast.unparse(each) for each in forwards):
-        return
+    within = set(nodes)
+    backward = next((c for c in code.backwards if c.node in within), None)
     if backward is None or any(keyword.arg != "retain_graph" for keyword in backward.node.keywords):
         return  # retain_graph=True keeps the graphs of all batches before, which is no better
     for node in nodes:
