@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from trainwright.core.errors import RegistryRefused
@@ -91,8 +92,16 @@ class Referrer:
     annotations: Mapping[str, str]
 
 
+@cache
+def _models(data_path: str | None) -> Any:
+    """What reads the models of AWS's services; it keeps what it has read, and lists the folder of all of them once."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
 def aws_client(service: str, region: str, site: Site, tries: int | None = None) -> Any:
-    """A boto3 client with bounded retries, the site's proxies and certificate authorities.
+    """A client of botocore with bounded retries, the site's proxies and certificate authorities.
 
     Args:
         service: of AWS.
@@ -105,7 +114,7 @@ def aws_client(service: str, region: str, site: Site, tries: int | None = None) 
     """
     import os
 
-    import boto3
+    import botocore.session
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
@@ -122,8 +131,10 @@ def aws_client(service: str, region: str, site: Site, tries: int | None = None) 
     # If such a variable is empty, botocore looks for a profile, a bundle or an endpoint named "".
     for name in [name for name, value in os.environ.items() if name.startswith("AWS_") and not value]:
         del os.environ[name]
+    session = botocore.session.Session()
     try:
-        return boto3.session.Session().client(service, region_name=region, config=config, verify=bundle)
+        session.register_component("data_loader", _models(session.get_config_variable("data_path")))
+        return session.create_client(service, region_name=region, config=config, verify=bundle)
     except BotoCoreError as error:
         raise aws_failure(error, action=service, where=region) from None
 
