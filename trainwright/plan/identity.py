@@ -35,6 +35,7 @@ from trainwright.user.files import NOT_IDENTITY
 # The parts of a plan that templates do not see, or that contain the user's folders.
 _OPTIONAL = ("allow_change", "apt", "run_sha256")  # part of an id only if they are there
 _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user", "budget")
+_WORD = re.compile(r"[\w./-]+").fullmatch
 _BEGAN = time.time_ns()  # when this process took in its code
 
 
@@ -128,9 +129,12 @@ def _carried(plan: Plan) -> dict[str, Any]:
 
 def _named(components: Mapping[str, Any], steps: str) -> dict[str, Any]:
     """The components with only those of their files that instructions name, themselves or with their folder."""
+    words = set(re.findall(r"\bcomponents/([\w./-]+)", steps))
 
     def named(component: str, file: str) -> bool:
-        return re.search(rf"\bcomponents/{re.escape(component)}(/{re.escape(file)})?(?![\w./-])", steps) is not None
+        path = f"{component}/{file}"
+        # A name with other signs is no word: it counts as soon as it is there.
+        return component in words or path in words or (not _WORD(path) and f"components/{path}" in steps)
 
     return {
         name: [{file: about for file, about in files.items() if named(name, file)}, sources]

@@ -191,6 +191,15 @@ def test_what_enters_an_image_changes_its_id(shipped: Path, name: str) -> None:
     assert ids() == now
 
 
+def test_a_file_whose_name_has_other_signs_changes_the_id(shipped: Path) -> None:
+    program = shipped / METIS / "more+more@1.sh"
+    program.write_text("#!/bin/sh\n")
+    replace(shipped / f"{METIS}/Dockerfile.j2", "^RUN unpack", "COPY components/metis/more+more@1.sh ./\nRUN unpack")
+    before = ids()
+    program.write_text("#!/bin/sh\ntrue\n")
+    assert before[WHEELS] != ids()[WHEELS]
+
+
 def test_the_mode_of_a_program_changes_the_id(shipped: Path) -> None:
     before = ids()
     program = shipped / "templates/components/ssh/job-hosts"
