@@ -14,10 +14,10 @@ from trainwright.preflight.distributed import GROUP_PLACE
 from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
 from trainwright.preflight.events import Event
 from trainwright.preflight.option_names import spelled
-from trainwright.preflight.reader import Module
+from trainwright.preflight.reader import MAIN, Module
 from trainwright.preflight.rendezvous import COMPUTED, NOT_SET, implied
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, meant, qualified
+from trainwright.preflight.syntax import ancestors, at, conditions, enclosing_function, meant, qualified
 from trainwright.preflight.values import Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TOOLKIT
 

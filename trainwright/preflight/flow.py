@@ -64,7 +64,7 @@ class Interpreter(Functions):
     def _read(self, name: str) -> bool:
         if not self.words:
             for module in self.script.modules:
-                for node in ast.walk(module.tree):
+                for node in module.nodes:
                     if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
                         self.words.add(node.id if isinstance(node, ast.Name) else node.attr)
                     elif isinstance(node, ast.ImportFrom):

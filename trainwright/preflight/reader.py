@@ -36,6 +36,8 @@ MOST_FILES = 200
 MOST_FOLDERS = 20
 UNREAD = "A script is a regular file of at most 20 MB that you may read: ls -ld shows its permissions."
 DEEPEST = 400
+# Names of a script's main function.
+MAIN = ("main", "train", "fit", "run", "_mp_fn")
 # Syntax newer than this interpreter is rejected as well, so the finding names the version.
 _VERSION = ".".join(map(str, sys.version_info[:2]))
 
@@ -161,6 +163,27 @@ class Script:
     def entry(self) -> Module | None:
         """The entry point; None if it cannot be read."""
         return self.modules[0] if self.modules and self.files and self.modules[0].name == self.files[0] else None
+
+    @cached_property
+    def first_imports(self) -> dict[tuple[str, bool], tuple[int, ast.AST]]:
+        """The first import of each package or module: of all (False), or unconditional (True); and its place."""
+        found: dict[tuple[str, bool], tuple[int, ast.AST]] = {}
+        every = [(index, module, node) for index, module in enumerate(self.modules) for node in module.imports]
+        for place, (index, module, node) in enumerate(every):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                continue
+            function = module.functions.get(node)
+            certain = module.certain and (function is None or (index == 0 and function.name in MAIN))
+            outer = module.parents.get(node)
+            while certain and outer is not None:
+                certain, outer = not isinstance(outer, ast.If | ast.Try), module.parents.get(outer)
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for parts in ((package + name.name).split(".") for name in node.names):
+                for prefix in (".".join(parts[:length]) for length in range(1, len(parts) + 1)):
+                    found.setdefault((prefix, False), (place, node))
+                    if certain:
+                        found.setdefault((prefix, True), (place, node))
+        return found
 
 
 def parse_module(path: Path, name: str, text: str | bytes, *, certain: bool = True) -> Module | Finding:

@@ -102,12 +102,11 @@ def _of_scheduler(event: Event) -> bool:
 
 def _never_cleared(code: ScriptFacts, module: Module, function: Function) -> Iterator[Finding]:
     """Report one of several optimizers of a function that is stepped, and never cleared as the others are."""
-    calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
     called: dict[str, dict[str, ast.Call]] = {"step": {}, "zero_grad": {}}
-    for call in calls:
-        assert isinstance(call.func, ast.Attribute)
-        if call.func.attr in called:
-            called[call.func.attr].setdefault(ast.unparse(call.func.value), call)
+    for each in code.called(*called):
+        within = each.module is module and function.lineno <= each.line <= (function.end_lineno or 0)
+        if within and isinstance(each.node.func, ast.Attribute):
+            called[each.last].setdefault(each.receiver, each.node)
     steps = {name: call for name, call in called["step"].items() if "opt" in name.lower() and not call.args}
     cleared = set(called["zero_grad"])
     if len(steps) < 2 or not cleared or not cleared <= steps.keys():

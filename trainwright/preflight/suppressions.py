@@ -50,7 +50,7 @@ def _statement(module: Module, line: int) -> range:
     """Return the lines of the smallest statement at a line; of a compound statement, its head."""
     best = range(line, line + 1)
     smallest: int | None = None
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.stmt):
             continue
         body = getattr(node, "body", None)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call, Placed
-from trainwright.preflight.reader import Module, Script
+from trainwright.preflight.reader import MAIN, Module, Script
 
-# Names of a script's main function.
-MAIN = ("main", "train", "fit", "run", "_mp_fn")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 # Conditions that select the process, not the step: code under them still runs at every step.
@@ -102,12 +101,19 @@ class ScriptCode:
         return any(found.search(str(node.value)) for _, node in self.texts)
 
     def called(self, *names: str) -> Iterator[Call]:
-        """Yield calls by full name (with a dot in it) or by last part."""
-        whole = {name for name in names if "." in name}
-        last = {name for name in names if "." not in name}
-        for call in self.calls:
-            if call.last in last or call.name in whole:
-                yield call
+        """Yield calls by full name (with a dot in it) or by last part, file by file, in source order."""
+        for place in sorted({place for name in names for place in self._places.get(name, ())}):
+            yield self.calls[place]
+
+    @cached_property
+    def _places(self) -> dict[str, list[int]]:
+        """Where in ``calls`` a name is called: a full name with a dot in it, or the last part of one."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, call in enumerate(self.calls):
+            for name in {call.last, call.name}:
+                if name == call.last or "." in name:
+                    found[name].append(place)
+        return found
 
     def imports(self, *packages: str, certain: bool = False) -> ast.AST | None:
         """Return the first import of one of these packages or their submodules; None if not imported.
@@ -116,32 +122,20 @@ class ScriptCode:
             certain: only count unconditional imports: at the top level of a file that is always imported (or in the
                 main function of the entry point), outside of ``if`` and ``try``.
         """
-        for index, module in enumerate(self.modules):
-            if certain and not module.certain:
-                continue
-            for node in module.imports:
-                if isinstance(node, ast.Import):
-                    names = [name.name for name in node.names]
-                elif not node.level:
-                    names = [f"{node.module}.{name.name}" for name in node.names]
-                else:
-                    continue
-                if not any(name == p or name.startswith(p + ".") for name in names for p in packages):
-                    continue
-                around = set(map(type, ancestors(module, node)))
-                function = enclosing_function(module, node)
-                main = function is None or (index == 0 and function.name in MAIN)
-                if not certain or (main and not around & {ast.If, ast.Try}):
-                    return node
-        return None
+        first = self.script.first_imports
+        found = [first[package, certain] for package in packages if (package, certain) in first]
+        return min(found, key=lambda placed: placed[0])[1] if found else None
 
     @cached_property
     def _rank_names(self) -> frozenset[str]:
         """Names assigned a value that depends on the rank: ``args.save_logs`` in ``… and is_master(args)``."""
         names: set[str] = set()
         for module in self.modules:
+            lines = {number for number, line in enumerate(module.text.split("\n"), 1) if RANK.search(line)}
             for node in module.nodes:
                 value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+                if value is None or lines.isdisjoint(range(value.lineno, (value.end_lineno or value.lineno) + 1)):
+                    continue
                 if isinstance(value, ast.BoolOp | ast.Compare | ast.Call | ast.UnaryOp) and RANK.search(
                     ast.unparse(value)
                 ):
