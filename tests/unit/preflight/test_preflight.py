@@ -38,6 +38,7 @@ WRONG = "import os\nos.environ['N'] = 4"
         "import os\n# trainwright: ignore[TW160] set again by the launcher\nos.environ['N'] = 4\n",
         "import os\n# trainwright: ignore[tw160, TW160] why\n\n# another comment\nos.environ['N'] = 4\n",
         "import os\nos.environ['N'] = (\n    4  # trainwright: ignore[TW160] why\n)\n",
+        "import os\nos.environ[\n  'é' '# no'  # trainwright: ignore[TW160] why\n  'N'] = 4\n",
     ],
 )
 def test_a_comment_with_a_reason_silences(text):
@@ -63,6 +64,13 @@ def test_a_comment_with_a_reason_silences(text):
 def test_a_comment_without_reason_or_code_silences_nothing(comment):
     found = everything(f"{WRONG}  {comment}\n")
     assert {"TW160", "TW102"} <= {f.code for f in found}
+
+
+@pytest.mark.parametrize("text", ["é = '{}'", 'a = """é\n{}\n"""', 'a = f"""{{1}}\n{}"""'])
+def test_what_a_string_says_silences_nothing(text):
+    found = everything(f"import os; os.environ['N'] = 4; {text.format('# trainwright: ignore[TW160] why')}\n")
+    assert "TW160" in {f.code for f in found}
+    assert not {"TW102", "TW103"} & {f.code for f in found}
 
 
 def test_a_comment_that_silences_nothing_is_a_note():
