@@ -9,7 +9,7 @@ from trainwright.preflight import paths
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import role, said
 from trainwright.preflight.reader import Module
-from trainwright.preflight.values import FLOWS, NONE, Code, Value, covers, merge
+from trainwright.preflight.values import FLOWS, NONE, Code, Value, covers, join, merge, of_several
 
 # Of what super() returns: the bases of the class whose method runs.
 DERIVED = "(bases)"
@@ -109,7 +109,7 @@ class AbstractState:
                     return Value(code=method, of=Value(code=base.code))
                 return Value(code=method, of=base if base.instance else None)
             if name in base.code.fields:
-                return base.code.fields[name]
+                return join(base.code.fields[name], Value()) if of_several(base) else base.code.fields[name]
         if base.attrs is not None and DERIVED in base.attrs:
             bases = base.attrs[DERIVED].items or ()
             inner = (each.code.method(name) for each in bases if each.code is not None)

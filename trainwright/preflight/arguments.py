@@ -203,8 +203,9 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     in_job = next((n for n in argument.passed if n in given), None)
     true = in_job is not None and str(given[in_job]).lower() not in ("false", "0", "no", "off", "")
     if name == "bool" and not argument.bare and not _decided_by_script(code, argument):
-        # In this job it is right, and wrong as soon as the hyperparameter is False.
-        yield at(BOOL, call, f"{shown} False is True", severity="note" if true else None)
+        # As long as nothing passes False, it is right.
+        severe: Severity = "note" if true else "error" if in_job is not None else "warning"
+        yield at(BOOL, call, f"{shown} False is True", severity=severe)
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
         default = call.given("default")
         computed = default is not None and not isinstance(default, ast.Constant | ast.List | ast.Tuple | ast.Dict)

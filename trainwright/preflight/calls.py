@@ -11,7 +11,7 @@ from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
 from trainwright.preflight.events import OF_RANK, Event
 from trainwright.preflight.known import MODEL, said
-from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
+from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
@@ -96,6 +96,8 @@ class Calls(AbstractState):
             return self._instance(event, code)
         if code is not None and not called.instance and isinstance(code.node, ast.FunctionDef | ast.AsyncFunctionDef):
             result = self.call_code(code, args, keywords, called.of)
+            if called.of is not None and of_several(called.of):
+                result = join(result, Value())
             flows = frozenset().union(*(arg.tags & FLOWS for arg in args))
             if result.tags & {"zero:rank", "nonzero:rank"} or not (flows or code.runs):
                 return result

@@ -279,10 +279,13 @@ def _set_by_script(code: ScriptFacts) -> set[str]:
             stored = isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
             if stored and isinstance(node, ast.Subscript) and _is_environ(module, node.value):
                 found.add(_key(module, node) or COMPUTED)
-    found |= {str(call.constant("key", 0)) for call in code.called("setdefault", "putenv")}
-    for call in code.called("update"):
+    for call in code.called("setdefault", "putenv", "update"):
         func = call.node.func
-        if isinstance(func, ast.Attribute) and _is_environ(call.module, func.value):
+        environ = isinstance(func, ast.Attribute) and _is_environ(call.module, func.value)
+        if call.last != "update":
+            key = call.constant("key", 0)
+            found |= {key} if isinstance(key, str) else {COMPUTED} if environ or call.last == "putenv" else set()
+        elif environ:
             found |= {keyword.arg or COMPUTED for keyword in call.node.keywords}
             keys = [key for each in call.node.args for key in (each.keys if isinstance(each, ast.Dict) else [None])]
             found |= {str(key.value) if isinstance(key, ast.Constant) else COMPUTED for key in keys}
@@ -292,7 +295,7 @@ def _set_by_script(code: ScriptFacts) -> set[str]:
 def _launched(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> Iterator[Finding]:
     """Report a rank that is read where the job's launcher sets none: a KeyError."""
     launch = code.launch
-    if launch.launcher is None or name in _set_by_script(code) or code.spawns is not None or code.torch_xla:
+    if launch.launcher is None or {name, COMPUTED} & _set_by_script(code) or code.spawns is not None or code.torch_xla:
         return
     absent = not sets(launch, "mpi" if name in MPI_RANKS else "torchrun")
     absent = absent or (launch.launcher == "torchrun" and name not in TORCHRUN)

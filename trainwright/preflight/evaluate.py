@@ -336,6 +336,13 @@ class Evaluator(Calls):
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             inner.names[argument.arg] = unknown(*said(argument.arg))
         returned = self.value(node.body, inner)
+        called = [
+            each.func.id
+            for each in ast.walk(node.body)
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+        ]
+        if not inner.names.keys().isdisjoint(called):
+            returned = returned.without_tags("out")  # of which model, the caller knows
         return Value(tags=returned.tags & {"zero:rank"}, attrs={"(returned)": returned})
 
     def _named(self, node: ast.NamedExpr, scope: Scope) -> Value:

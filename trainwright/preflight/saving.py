@@ -11,6 +11,7 @@ from trainwright.preflight.call import Call
 from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
+from trainwright.preflight.reader import Module
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, at, meant, of_one_rank, reachable
@@ -123,7 +124,9 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if any(s.event.under("one") and s.event.last == event.last and s.event.excludes(event) for s in written):
             continue  # the other side of `if distributed`
         text = ast.unparse(event.node)
-        if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I):
+        place = event.node.args[1] if event.name == "torch.save" and len(event.node.args) > 1 else None
+        named = place is not None and any(map(code.of_rank, _meanings(event.module, place)))
+        if named or re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I):
             continue
         helper = event.stack and all(guard.kind in ("other", "own", "clock") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
@@ -179,6 +182,12 @@ _EVERY = (
     "MonitoredTrainingSession",
     "Estimator",
 )
+
+
+def _meanings(module: Module, node: ast.expr) -> list[ast.expr]:
+    """Return an expression and, of a name, all that is assigned to it in the file."""
+    text = ast.unparse(node)
+    return [node, *(n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == text)]
 
 
 def _cooperates(code: ScriptFacts) -> bool:

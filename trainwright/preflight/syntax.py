@@ -315,7 +315,10 @@ def reachable(code: ScriptCode, call: Call, depth: int = 3) -> bool:
     function = enclosing_function(call.module, call.node)
     if function is None:
         return call.module.certain
-    callers = (c for c in code.called(function.name) if c.node is not call.node and _means(c, call.module, function))
+    within = call.module.parents.get(function)
+    made = (within.name,) if function.name == "__init__" and isinstance(within, ast.ClassDef) else ()
+    calls = (c for c in code.called(function.name, *made) if c.node is not call.node)
+    callers = (c for c in calls if _means(c, call.module, function))
     return depth > 0 and any(reachable(code, caller, depth - 1) for caller in callers)
 
 

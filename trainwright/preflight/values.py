@@ -304,6 +304,11 @@ def join(first: Value, second: Value) -> Value:
     )
 
 
+def of_several(value: Value) -> bool:
+    """Return whether an object may be of one of several classes of the script: any of them may answer."""
+    return value.instance and sum(each.startswith("script.") for each in value.made) > 1
+
+
 def chosen(values: Sequence[Value], made: Collection[Value]) -> Value:
     """Return what is known of a value that a condition chooses; of a model and its wrapper, it is the model.
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser
+from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser, write
+from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import examine
+from trainwright.preflight.reader import Reader
+from trainwright.sagemaker.job import Job
 
 GOOD_DDP = """
 import argparse, os
@@ -234,3 +238,156 @@ for data in loader:
     assert "TW152" not in codes(text.format(test="not steps % args.frequency[0]"))
     assert "TW152" in codes(text.format(test="dist.get_rank() == 0"))
     assert "TW152" in codes(text.format(test="dist.get_rank() % 8 == 0"))
+
+
+RANK_IN_PATH = """
+import os
+import torch
+import torch.nn as nn
+import horovod.torch as hvd
+from settings import config
+hvd.init()
+torch.cuda.set_device(hvd.local_rank())
+{before}
+model = nn.Linear(4, 2).cuda()
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+for epoch in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4).cuda()).sum().backward()
+    optimizer.step()
+    {path}
+    torch.save(model.state_dict(), place)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "path"),
+    [
+        ("config.path = os.path.join('/opt/ml/model', 'e{epoch}-' + f'r{hvd.rank()}.pt')",
+         "place = config.path.format(epoch=epoch)"),
+        ("rank = hvd.rank()", "place = '/opt/ml/model/m.pt'.replace('.pt', f'.{rank}.pt')"),
+    ],
+)  # fmt: skip
+def test_a_file_of_each_process_has_its_rank_in_its_path(before, path):
+    job = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}, "instance_type": "ml.p3.16xlarge"}
+    assert "TW141" not in codes(RANK_IN_PATH.format(before=before, path=path), job)
+    plain = RANK_IN_PATH.format(before=before, path="place = config.other.format(epoch=epoch)")
+    assert "TW141" in codes(plain, job)
+
+
+MPI = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}, "instance_type": "ml.p3.16xlarge"}
+
+BACKENDS = """
+import argparse
+import horovod.torch as hvd
+from torch.utils.data import DistributedSampler
+
+class Backend:
+    def size(self):
+        return self._size()
+
+class Alone(Backend):
+    name = "alone"
+
+    def _size(self):
+        return 1
+
+class Horovod(Backend):
+    name = "horovod"
+
+    def _size(self):
+        return hvd.size()
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--backend", default=None)
+args = parser.parse_args()
+
+def choose(name):
+    chosen = Alone()
+    for each in [Alone(), Horovod()]:
+        if each.name == name.lower():
+            chosen = each
+    return chosen
+
+hvd.init()
+backend = {backend}
+sampler = DistributedSampler(range(100), num_replicas=backend.size(), rank=hvd.rank())
+"""
+
+
+def test_one_of_several_classes_answers():
+    job = {**MPI, "hyperparameters": {"backend": "horovod"}}
+    assert "TW175" not in codes(BACKENDS.replace("{backend}", "choose(args.backend)"), job)
+    assert "TW175" in codes(BACKENDS.replace("{backend}", "Alone()"), job)
+
+
+OPTIONS_OF_A_CLASS = """
+import argparse
+
+class Options:
+    def __init__(self):
+        self.parser = argparse.ArgumentParser()
+        self.parser.add_argument("--epochs", type=int, default=1)
+
+    def training(self):
+        self.parser.add_argument("--rate", type=float, default=0.1)
+        return self.parser.parse_args()
+
+options = Options()
+"""
+
+
+def test_a_class_of_another_file_adds_options_when_it_is_made(tmp_path):
+    entry = "from options import options\n\nif __name__ == '__main__':\n    print(options.training())\n"
+    path = write(tmp_path, train=entry, options=OPTIONS_OF_A_CLASS)
+    script = Reader().script(path, tmp_path)
+
+    def found(**given):
+        job = parse_record(Job, {**MPI, "hyperparameters": given}, "job")
+        return {finding.code for finding in examine(script, job).findings}
+
+    assert "TW193" not in found(epochs=3, rate=0.2)
+    assert "TW193" in found(epochs=3, width=4)
+
+
+@pytest.mark.parametrize(
+    "sets", ["os.environ.setdefault(ours, os.environ[theirs])", "os.environ[ours] = os.environ[theirs]"]
+)
+def test_variables_that_a_loop_sets_are_there(sets):
+    text = f"""
+import os
+for ours, theirs in (("RANK", "OMPI_COMM_WORLD_RANK"), ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")):
+    {sets}
+local_rank = int(os.environ["LOCAL_RANK"])
+"""
+    assert "TW166" not in codes(text, MPI)
+    assert "TW166" in codes(text.replace(sets, "others.setdefault(ours, theirs)"), MPI)
+
+
+LOSS_OF = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+net = nn.Linear(4, 1).cuda()
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step(net, loss_of):
+    optimizer.zero_grad()
+    loss_of({given}).backward()
+    optimizer.step()
+
+for images in torch.ones(10, 2, 4).cuda():
+    step(model, lambda module: {called}(images)["out"].mean())
+"""
+
+
+def test_the_caller_says_of_which_model_a_lambda_is():
+    job = {"distribution": {"torch_distributed": {"enabled": True}}, "instance_type": "ml.p3.16xlarge"}
+    assert "TW124" not in codes(LOSS_OF.format(given="net", called="module"), job)
+    assert "TW124" in codes(LOSS_OF.format(given="net", called="net"), job)

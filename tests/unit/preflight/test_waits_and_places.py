@@ -228,7 +228,7 @@ def test_options_with_the_same_mistake_are_one_finding():
     job = {**ONE, "hyperparameters": {"lora": True}}
     said = [(f.code, f.severity, f.line, f.message) for f in findings(OPTIONS, job)]
     assert [each for each in said if each[0] == "TW190"] == [
-        ("TW190", "error", 5, "--bf16 False is True (and 1 more like it: --fp16)"),
+        ("TW190", "warning", 5, "--bf16 False is True (and 1 more like it: --fp16)"),
         ("TW190", "note", 7, "--lora False is True"),
     ]
     assert ("TW194", "error", 4, "--task is required (and 1 more like it: --folder)") in said
