@@ -99,6 +99,9 @@ def test_a_package_of_one_torch_that_the_image_has(tmp_path, line):
     assert [f.code for f in found] == (["TW199"] if "=" in line else [])
 
 
+OF_AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker"
+
+
 # The lock of the line and torch's own table of versions say what it carries, without a build.
 def test_the_plan_of_a_job_says_what_its_image_carries(tmp_path):
     (tmp_path / "src").mkdir()
@@ -129,6 +132,11 @@ def test_a_record_of_the_plan_is_better_than_its_lock(built):
         ("image: team/trainer:2", "was not built here"),
         ("plan: {framework: pytorch, cuda: cu113, base: dlc}", "AWS's base image"),
         ("plan: {framework: pytorch, version: 99.0.0}", "99.0.0"),
+        (f"image: {OF_AWS}\nplan: {{framework: pytorch, cuda: cpu}}", "a container of AWS"),
+        (
+            "image: public.ecr.aws/deep-learning-containers/pytorch-training:2.6\nplan: {framework: pytorch}",
+            "a container of AWS",
+        ),
         ("", ""),
     ],
 )
@@ -137,7 +145,7 @@ def test_what_was_not_compared_is_a_note(tmp_path, image, why):
     (tmp_path / "job.yaml").write_text(f"entry_point: train.py\nsource_dir: .\n{image}\n")
     quiet = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)
     assert "TW476" not in [f["code"] for f in quiet["findings"]]
-    (tmp_path / "requirements.txt").write_text("einops\n")
+    (tmp_path / "requirements.txt").write_text("numpy==1.0\n")
     found = json.loads(call("preflight", "--job", "job.yaml", "--json", cwd=tmp_path).stdout)["findings"]
     assert [(f["code"], f["severity"]) for f in found] == ([("TW476", "note")] if image else [])
     assert all(why in f["message"] for f in found)
