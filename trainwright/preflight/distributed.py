@@ -339,6 +339,9 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     chosen = [ast.unparse(e.node) for e in code.ran("set_device") if e.name.startswith("torch")]
     if chosen and not any("local" in text for text in chosen) and code.mentions("device_count"):
         return  # the GPU is found in another way
+    alone = code.launch.per_host == 1 and "local_rank" in code.given
+    if alone or (code.managed_by_trainer and not code.mentions("local_rank")):
+        return
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
         if {"--local_rank", "--local-rank"} & set(names) and not _read_by_deepspeed(code):

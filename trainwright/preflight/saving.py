@@ -11,10 +11,9 @@ from trainwright.preflight.call import Call
 from trainwright.preflight.configurations import is_arguments
 from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
-from trainwright.preflight.reader import Module
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at, meant, of_one_rank, reachable
+from trainwright.preflight.syntax import Function, at, meant, of_one_rank, of_rank, reachable
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
@@ -125,8 +124,12 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue  # the other side of `if distributed`
         text = ast.unparse(event.node)
         place = event.node.args[1] if event.name == "torch.save" and len(event.node.args) > 1 else None
-        named = place is not None and any(map(code.of_rank, _meanings(event.module, place)))
-        if named or re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I):
+        named = place is not None and of_rank(code, event.module, place)
+        if (
+            named
+            or _made_on_one(code, event)
+            or re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid", text, re.I)
+        ):
             continue
         helper = event.stack and all(guard.kind in ("other", "own", "clock") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
@@ -184,10 +187,11 @@ _EVERY = (
 )
 
 
-def _meanings(module: Module, node: ast.expr) -> list[ast.expr]:
-    """Return an expression and, of a name, all that is assigned to it in the file."""
-    text = ast.unparse(node)
-    return [node, *(n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == text)]
+def _made_on_one(code: ScriptFacts, event: Event) -> bool:
+    """Return whether it is in a method of a class of which the first process alone makes an object."""
+    owner = next((function.owner for function in reversed(event.stack) if function.owner is not None), None)
+    made = [each for each in code.events if owner is not None and each.name == f"script.{owner.name}"]
+    return bool(made) and all(each.under("one") for each in made)
 
 
 def _cooperates(code: ScriptFacts) -> bool:

@@ -386,6 +386,13 @@ def meant(module: Module, node: ast.expr) -> ast.expr:
     return given[0] if len(given) == 1 else node
 
 
+def of_rank(code: ScriptCode, module: Module, node: ast.expr) -> bool:
+    """Return whether an expression depends on the rank, or is a name that something is assigned to which does."""
+    text = ast.unparse(node)
+    given = [n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == text]
+    return any(map(code.of_rank, [node, *given]))
+
+
 def first(calls: Iterable[Call]) -> Call | None:
     """Return the first call; None if there is none."""
     return next(iter(calls), None)
