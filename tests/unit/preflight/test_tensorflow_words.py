@@ -64,6 +64,7 @@ SENT_BY_HAND = (
     "hvd.broadcast_variables(model.variables, root_rank=0)\nhvd.broadcast_variables(opt.variables, root_rank=0)"
 )
 SHARD = ".shard(hvd.size(), hvd.rank())"
+SLICED = ("(rows)", "(rows[first:])", "hvd.init()")  # and what is put in the place of the last
 ENDLESS = ".shuffle(100).repeat()"
 SENT = "callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)]"
 FIT = f"model.fit(data, {SENT})"
@@ -285,6 +286,8 @@ SHARED: list[Case] = [
     ("TW186", False, but(KERAS, SHARD, ".take(10)"), MPI),
     ("TW186", False, but(KERAS, SHARD, "", "fit(data, ", "fit(data, steps_per_epoch=10 // hvd.size(), "), MPI),
     ("TW186", False, but(KERAS, SHARD, "", "(rows)", "(rows[hvd.rank()::hvd.size()])"), MPI),
+    ("TW186", False, but(KERAS, SHARD, "", *SLICED, "hvd.init()\nfirst = 5 * hvd.rank()"), MPI),
+    ("TW186", "warning", but(KERAS, SHARD, "", *SLICED, "hvd.init()\nfirst = 5"), MPI),
     ("TW186", False, but(KERAS, SHARD, "", "tf.data.Dataset.from_tensor_slices(rows)", "rows"), MPI),
     ("TW186", False, but(KERAS, SHARD, "", "tf.data.Dataset.from_tensor_slices(rows)", "Dataset(rows)"), MPI),
     ("TW186", "warning", but(KERAS, SHARD, "", "data = tf", "log = '{}.txt'.format(hvd.rank())\ndata = tf"), MPI),
