@@ -76,6 +76,7 @@ from trainwright.preflight import (
     swallowed,
     tapes,
     tensorflow,
+    totals,
     trainer_arguments,
     trainers,
     unalike,
@@ -97,7 +98,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws, optimizers),
+    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
