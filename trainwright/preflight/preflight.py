@@ -35,6 +35,7 @@ from trainwright.preflight import (
     downloads,
     empty_weights,
     environment,
+    forward_passes,
     fsdp,
     groups,
     horovod,
@@ -98,7 +99,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals),
+    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
