@@ -59,7 +59,7 @@ def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
     """Report two passes of a wrapper before one backward of both."""
     model, buffers = _taken(wrap), wrap.arg("broadcast_buffers", 4)
     kept = buffers is not None and buffers.single() is not True
-    if model is None or kept or not normalized(model) or wrap.opened:
+    if model is None or kept or not _has_statistics(code, model) or wrap.opened:
         return
     if code.mentions("SyncBatchNorm", "track_running_stats", "no_sync", "convert_sync_batchnorm"):
         return
@@ -79,6 +79,14 @@ def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
             what = f"`{second.text}` after `{first.text}` in line {first.line}, and backward of both in line"
             yield at(TWO_PASSES, second, f"{what} {later[0].line}")
             return
+
+
+def _has_statistics(code: ScriptFacts, model: Value) -> bool:
+    """Return whether a model has layers of batch normalization for certain."""
+    if model.instance and model.code is not None:
+        return bool(re.search(r"\bBatchNorm[123]d\(", ast.unparse(model.code.node)))
+    maker = code.maker(model)
+    return normalized(model) and maker is not None and "norm_layer" not in maker.keywords
 
 
 # What ends the graph of a tensor.

@@ -24,8 +24,8 @@ OLD_SCHEDULE = Rule(
     "optimizer.add_param_group(…).",
 )
 RULES = (OLD_SCHEDULE,)
-# A layer with parameters, or a row of layers.
-_TRAINED = re.compile(r"^torch\.nn\.(\w+\.)*(Linear|Bilinear|Conv\w+|Embedding\w*|Sequential|LSTM|GRU|Parameter)$")
+# A layer with parameters.
+_TRAINED = re.compile(r"^torch\.nn\.(\w+\.)*(Linear|Bilinear|Conv\w+|Embedding\w*|LSTM|GRU|Parameter)$")
 _SCHEDULES = re.compile(r"\.lr_scheduler\.\w+$|^transformers\.([\w.]+\.)?get_(\w+_)?schedule")
 # From this release on, the old embedding gets the new weights (transformers 4.43.0, modeling_utils.py,
 # _get_resized_embeddings); before it, a new one takes its place (4.42.4).
@@ -44,8 +44,7 @@ def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
     """Report layers that are replaced, or embeddings that are resized, after an optimizer got the parameters."""
     made = [e for e in code.events if "optimizer" in e.result.tags and e.result.made and not e.detached]
     later = [*(e for e in made if not _wraps(e)), *code.ran("add_param_group", live=True)]
-    places = [(put, put.into, "error") for put in code.puts if any(map(_TRAINED.search, put.value.made))]
-    places += [(e, e.receiver, how) for e, how in _resized(code) if e.receiver is not None]
+    places: list[tuple[Event | Put, Value, Severity]] = [*_layers(code), *_resized(code)]
     for place, model, severity in places:
         if any(guard.off for guard in place.guards) or any(e.order > place.order for e in later):
             continue
@@ -59,8 +58,23 @@ def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Severity]]:
-    """Yield where embeddings are resized, and how sure it is that a new one takes the place of the old."""
+def _layers(code: ScriptFacts) -> Iterator[tuple[Put, Value, Severity]]:
+    """Yield where layers with parameters are put into a model, and the model."""
+    for put in code.puts:
+        if _new(code, put.value):
+            yield put, put.into, "error"
+
+
+def _new(code: ScriptFacts, layer: Value) -> bool:
+    """Return whether a layer has parameters of its own: not a row of those that were there, nor a script's class."""
+    maker = code.maker(layer)
+    if maker is not None and maker.name == "torch.nn.Sequential":
+        return any(_new(code, each) for each in maker.args)
+    return maker is not None and bool(_TRAINED.search(maker.name))
+
+
+def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Value, Severity]]:
+    """Yield where embeddings are resized, the model, and how sure it is that a new one takes the old one's place."""
     image = code.job.image if code.job is not None else None
     found = re.search(r"transformers-?(\d+)\.(\d+)", image or "")
     version = tuple(map(int, found.groups())) if found else None
@@ -69,7 +83,8 @@ def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Severity]]:
         return
     grows = version is not None and bool(code.ran("add_tokens", "add_special_tokens", live=True))
     for event in code.ran("resize_token_embeddings", live=True):
-        yield event, "error" if grows else "warning"
+        if event.receiver is not None:
+            yield event, event.receiver, "error" if grows else "warning"
 
 
 def _wraps(made: Event) -> bool:

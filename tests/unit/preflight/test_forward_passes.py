@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+from torchvision import models
 dist.init_process_group("nccl")
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 """
@@ -107,6 +108,10 @@ FIRST = "if dist.get_rank() == 0:\n    Last().finish()"
         (True, views(options=", broadcast_buffers=True")),
         (False, views(options=", broadcast_buffers=False")),
         (False, views(norm="SyncBatchNorm")),
+        (
+            False,
+            views().replace("Encoder())", "resnet18(norm_layer=plain))") + "from torchvision.models import resnet18\n",
+        ),
         (False, views("return encoder(torch.cat([one, other])).std()")),
         (False, views(BOTH.replace("first, second", "first.detach(), second"))),
         (False, views(BOTH.replace("first = ", "with torch.no_grad():\n        first = "))),

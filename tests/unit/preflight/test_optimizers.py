@@ -43,6 +43,7 @@ HEADS = [
     ),
     (False, "other_head(net, 9)\n" + SGD),
     (False, SGD + "net.fc = nn.Identity()"),
+    (False, SGD + "net.fc = nn.Sequential(nn.Dropout(0.1), net.fc)"),
     (False, SGD + "other_head(net, 9)\noptimizer.add_param_group({'params': net.fc.parameters()})"),
     (False, SGD + "other_head(net, 9)\n" + SGD),
     (False, "optimizer = torch.optim.SGD(net.layer4.parameters(), lr=0.1)\nother_head(net, 9)"),
