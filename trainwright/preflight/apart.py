@@ -168,7 +168,7 @@ def _also(code: ScriptFacts, event: Event) -> bool:
 def _forward_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Finding]:
     """Report a pass of the wrapper in one process: with buffers, as of batch normalization, it is a collective."""
     buffers = wrap.arg("broadcast_buffers")
-    if buffers is not None or not _normalized(model):
+    if buffers is not None or not normalized(model):
         return
     for event in code.events:
         guard = event.under("one", "host")
@@ -182,7 +182,7 @@ def _forward_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Fin
         return
 
 
-def _normalized(model: Value) -> bool:
+def normalized(model: Value) -> bool:
     """Return whether a model is known to have layers of batch normalization."""
     own = ast.unparse(model.code.node) if model.code is not None else ""
     return "BatchNorm" in own or any(re.search(_NORMALIZED, made, re.I) for made in model.made)

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.counting import counters, holds_for
 from trainwright.preflight.events import Event
+from trainwright.preflight.horovod import NO_BROADCAST
 from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, meant
+from trainwright.preflight.unalike import own_seed, seeded
 
 PAST = Rule(
     code="TW434",
@@ -66,6 +68,44 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _means(code)
     yield from _backward_alone(code)
     yield from _inverted(code)
+    yield from _unsent(code)
+
+
+_SENDS = r"broadcast|(sync|average|share|scatter|copy)\w*_(param|model|weight|state|module|init)"
+_WEIGHTS = re.compile(r"param|\.data\b|weight|buffer|state")
+
+
+def _unsent(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a model that each process makes by its own chance, though the script averages gradients itself."""
+    others = code.managed or code.horovod or code.smp or code.torch_xla or code.wraps is not None
+    if others or code.group is None or code.mentions_like(_SENDS):
+        return
+    reduced = [e for e in code.ran("all_reduce", live=True) if e.args and e.by_rank is None and e.node.args]
+    averaged = [e for e in reduced if "grad" in e.args[0].tags]
+    joined = [e for e in reduced if "grad" not in e.args[0].tags and _WEIGHTS.search(ast.unparse(e.node.args[0]))]
+    read = [e for e in code.ran("load_state_dict", "from_pretrained", live=True) if not e.guards]
+    if not averaged or joined or read:
+        return
+    for optimizer in (e for e in code.events if "optimizer" in e.result.tags and not e.detached):
+        maker = code.maker(optimizer.result.of) if optimizer.result.of is not None else None
+        if (
+            maker is None
+            or "model" not in maker.result.tags
+            or _READ.search(maker.name)
+            or maker.keywords.keys() & _GIVEN
+        ):
+            continue
+        own = own_seed(code, maker)
+        if own is not None or not seeded(code):
+            why = f"`{own.text}` in line {own.line} seeds each process differently" if own else "nothing seeds it"
+            what = f"`{maker.text}`: {why}, and nothing sends the weights of one process to the others"
+            yield at(NO_BROADCAST, maker, what)
+            return
+
+
+# Weights that are read are the same in all processes.
+_READ = re.compile(r"from_pretrained$|\.load$|create_model$")
+_GIVEN = frozenset({"weights", "pretrained"})
 
 
 def _inverted(code: ScriptFacts) -> Iterator[Finding]:

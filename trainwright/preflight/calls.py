@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from trainwright.preflight import argparse_values, configurations, library, methods, unequal
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
-from trainwright.preflight.events import OF_RANK, Event
+from trainwright.preflight.events import OF_RANK, Event, Put
 from trainwright.preflight.known import MODEL, said
 from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
 
@@ -216,6 +216,7 @@ class Calls(AbstractState):
                     while outer is not None and outer.outer is not None and target.id not in outer.names:
                         outer = outer.outer
                     scope = outer or scope
+                self._replaces(target, value, scope.names.get(target.id))
                 plain = not value.tags and value.constants is None and not value.made and value.code is None
                 if plain and value.items is None and not value.name and (guess := said(target.id)):
                     value = value.with_tags(*guess)
@@ -232,12 +233,8 @@ class Calls(AbstractState):
                 if value.sure and target.attr in self.module.counted:
                     value = value.with_tags()
                     value.sure = False
-                if (
-                    not self.detached
-                    and "model" in base.tags
-                    and any(re.match(r"torch\.nn\.(?!parallel|Data)", m) for m in value.made)
-                ):
-                    self.layers.append((self.module, target, base, self.guards, len(self.events)))
+                self._layer(target, value, base)
+                self._replaces(target, value, base.attrs.get(target.attr))
                 if target.attr == "grad" and base.code is None:
                     value = Value(tags=(value.tags & FLOWS) | {"grad"}, of=base)  # backward sets it again
                 there = base.attrs.get(target.attr)
@@ -246,6 +243,7 @@ class Calls(AbstractState):
             case ast.Subscript():
                 base = self.value(target.value, scope)
                 key = self.value(target.slice, scope).single()
+                self._layer(target, value, base)
                 if base.made and base.made <= library.TENSORS:
                     base.tags |= value.tags & FLOWS
                 elif base.name == "os.environ" and isinstance(key, str):
@@ -257,6 +255,21 @@ class Calls(AbstractState):
                 self._unpack(target.elts, value, scope)
             case ast.Starred():
                 self.assign(target.value, value, scope)
+
+    def _layer(self, target: ast.Attribute | ast.Subscript, value: Value, base: Value) -> None:
+        """Note a layer that is put into a model or a part of one: ``net.fc = …``, ``net.classifier[-1] = …``."""
+        whole: Value | None = base
+        while isinstance(target, ast.Subscript) and whole is not None and "model" not in whole.tags:
+            whole = whole.of
+        layer = any(re.match(r"torch\.nn\.(?!parallel|Data)", made) for made in value.made)
+        if layer and whole is not None and "model" in whole.tags and not self.detached:
+            self.puts.append(Put(self.module, target, value, whole, self.guards, len(self.events)))
+
+    def _replaces(self, target: ast.Name | ast.Attribute, value: Value, there: Value | None) -> None:
+        """Note an optimizer that takes the place of another."""
+        both = there is not None and there is not value and "optimizer" in there.tags & value.tags
+        if both and there is not None and not self.detached:
+            self.puts.append(Put(self.module, target, value, there, self.guards, len(self.events)))
 
     def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: Scope) -> None:
         items = value.items

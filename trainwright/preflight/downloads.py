@@ -10,7 +10,9 @@ from typing import Literal
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
+from trainwright.preflight.lockstep import READERS, argument
 from trainwright.preflight.paths import LOST, roots
+from trainwright.preflight.saves import saves
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import ancestors, at
 from trainwright.preflight.values import Value
@@ -26,9 +28,9 @@ ISOLATED = Rule(
 ONE_HOST = Rule(
     code="TW469",
     severity="error",
-    title="the first process of the job alone fetches or unpacks what every host reads, so the other hosts have none",
+    title="the first process of the job alone fetches or writes what every host reads, so the others have none",
     source="PyTorch's documentation of torch.distributed: rank is that of all processes, and hosts share no disk; "
-    "AWS's SMDDP examples download in local rank 0",
+    "AWS's SMDDP examples download in local rank 0; huggingface/transformers #12421: each host saves",
     remedy="if local_rank == 0: … (the first process of each host), then a barrier; or an input channel.",
 )
 RULES = (ISOLATED, ONE_HOST)
@@ -59,7 +61,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if isolated:
         yield from _isolated(code, fetches)
     if code.several_hosts:
-        yield from _one_host(code, fetches)
+        found = next(_one_host(code, fetches), None) or next(_saved_on_one(code), None)
+        yield from [] if found is None else [found]
 
 
 # ---- what fetches ----------------------------------------------------------------------------------------------------
@@ -236,6 +239,41 @@ def _one_host(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
             return
 
 
+def _loads(load: Event, save: Event, path: Value) -> bool:
+    """Return whether a call reads what another one wrote: the same path, or one that is written alike in its file."""
+    written = argument(save, path)
+    if _uses(load, path):
+        return True
+    if load.module is not save.module or not isinstance(written, ast.Call | ast.JoinedStr):
+        return False
+    given = zip(load.args, load.node.args, strict=False)
+    return any(ast.unparse(node) == ast.unparse(written) and roots(v) == roots(path) for v, node in given)
+
+
+def _saved_on_one(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a model that the first process of the job saves on its own disk, and that every host then loads."""
+    loads = [e for e in code.ran(*READERS, live=True) if not e.under("one", "error") and e.off is None]
+    loads = [e for e in loads if not any(_LOOKS.search(ast.unparse(guard.node)) for guard in e.guards)]
+    for save in saves(code):
+        event, path = save.event, save.path
+        where = roots(path, code.checkpoints)
+        alone = event.under("one") is not None and not event.detached
+        if path is None or not alone or not where or where - LOST - {"model"} or _shared(path):
+            continue
+        again = [e for e in loads if e.order > event.order and _loads(e, event, path) and not event.excludes(e)]
+        brought = [e for e in code.events if not e.under("one") and _uses(e, path) and _BRINGS.search(e.last)]
+        if again and not brought:
+            what = (
+                f"`{event.text}` in the first process of {code.launch.hosts} hosts, and line {again[0].line} loads it"
+            )
+            yield at(ONE_HOST, event, f"{what} on every host")
+            return
+
+
+# What may write a file on the other hosts, or bring it there.
+_BRINGS = re.compile(r"save|dump|write|download|fetch|copy|get|pull|receive|sync", re.I)
+# What asks whether a file is there, before it is loaded.
+_LOOKS = re.compile(r"\b(exists|isfile|isdir|is_file|is_dir|listdir|glob)\(")
 _NO_READERS = (
     *("makedirs", "mkdir", "exists", "isdir", "isfile", "print", "info", "join", "rmtree", "save_to_disk"),
     *("extractall", "unpack_archive", "copytree"),

@@ -98,6 +98,27 @@ class Exit:
     detached: bool
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Put:
+    """A layer that is put into a model, or an optimizer that takes the place of another.
+
+    Attributes:
+        module: its file.
+        node: the place that gets it.
+        value: what is put there.
+        into: the model, or the optimizer that was there before.
+        guards: the conditions around it.
+        order: how many calls were made before it.
+    """
+
+    module: Module
+    node: ast.Name | ast.Attribute | ast.Subscript
+    value: Value
+    into: Value
+    guards: tuple[Guard, ...]
+    order: int
+
+
 @dataclass(eq=False, slots=True)
 class Event:
     """A call.

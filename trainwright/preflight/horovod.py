@@ -32,9 +32,11 @@ NO_BROADCAST = Rule(
     code="TW184",
     severity="error",
     title="the processes start with different weights",
-    source=f"{GUIDE}: broadcast the initial variables from rank 0 to all other processes",
+    source=f"{GUIDE}: broadcast the initial variables from rank 0 to all other processes; PyTorch's tutorial on "
+    "writing distributed applications, run: each process seeds alike before it makes its model",
     remedy="callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)] (loops: hvd.broadcast_variables; PyTorch: "
-    "hvd.broadcast_parameters; DistributedDataParallel: load the weights in every process, or before it wraps)",
+    "hvd.broadcast_parameters; DistributedDataParallel: load the weights in every process, or before it wraps; "
+    "gradients averaged by hand: dist.broadcast(parameter.data, 0) of each)",
 )
 NOT_REDUCED = Rule(
     code="TW185",

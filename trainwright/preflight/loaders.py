@@ -122,6 +122,7 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
             return
     yield from _same_draws(code)
     yield from _divided_channel(code)
+    yield from _of_batches(code)
     loader = code.training_loader()
     mine = loader.arg("sampler", 3) if loader is not None else None
     epochs = [e.receiver for e in code.ran("set_epoch", live=True)]
@@ -134,6 +135,24 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         if not mixed:
             number = code.ran("set_epoch", live=True)[0]
             yield at(SAME_ORDER, number, f"`{ast.unparse(number.node)[:50]}`: another sampler")
+
+
+def _of_batches(code: ScriptFacts) -> Iterator[Finding]:
+    """Report set_epoch of ``loader.sampler`` where batches come from a batch_sampler, which has the one that divides.
+
+    Such a loader's ``sampler`` is a SequentialSampler (torch/utils/data/dataloader.py), which has no set_epoch.
+    """
+    numbers = code.ran("set_epoch", live=True)
+    for event in numbers:
+        loader = event.receiver.of if event.receiver is not None else None
+        made = code.maker(loader) if loader is not None else None
+        batches = made.arg("batch_sampler", 4) if made is not None and made.last == "DataLoader" else None
+        if batches is None or not batches.part_of("DistributedSampler") or len(numbers) > 1:
+            continue
+        if ast.unparse(event.node.func).endswith(".sampler.set_epoch"):
+            what = f"`{event.text}`: with batch_sampler, it is another sampler, which has no set_epoch"
+            remedy = "loader.batch_sampler.sampler.set_epoch(epoch), which is that of the BatchSampler"
+            yield at(SAME_ORDER, event, what, severity="warning" if event.guards else "error", remedy=remedy)
 
 
 def _same_draws(code: ScriptFacts) -> Iterator[Finding]:

@@ -102,7 +102,12 @@ _ROOTS: dict[str, tuple[str, int]] = {
 _ON_TENSORS = ("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "gather")
 # What a tensor's methods make that is no tensor.
 _NO_TENSORS = frozenset({"torch.Tensor.item", "torch.Tensor.numpy"})
-_READERS = ("load", "load_file", "load_model", "load_weights", "from_pretrained", "load_from_disk", "load_state_dict")
+READERS = (
+    *("load", "load_file", "load_model", "load_weights", "from_pretrained", "load_from_disk", "load_state_dict"),
+    *("read_csv", "read_parquet", "read_json", "read_pickle"),
+)
+# What writes prepared data: the place of the path is the first.
+_WRITERS = ("save_to_disk", "to_csv", "to_parquet", "to_json", "to_pickle")
 _MAKE_OR_REMOVE = ("os.mkdir", "os.makedirs", "shutil.rmtree")
 _UNPACKS = ("shutil.unpack_archive", "urllib.request.urlretrieve")
 _STOPPERS = ("EarlyStopping", "ReduceLROnPlateau", "TerminateOnNaN")
@@ -249,7 +254,13 @@ def _path_text(value: Value | None, node: ast.expr | None) -> str:
     return ast.unparse(node) if node is not None and not isinstance(node, ast.Constant) else ""
 
 
-def _argument(event: Event, value: Value | None) -> ast.expr | None:
+def _known(path: Value | None, other: Value) -> bool:
+    """Return whether two paths are the same for certain: what is written alike in two files need not be."""
+    return path is other or (path is not None and isinstance(path.single(), str) and path.single() == other.single())
+
+
+def argument(event: Event, value: Value | None) -> ast.expr | None:
+    """Return how the argument of a call is written that has a value; None if it has none."""
     for given, node in zip(event.args, event.node.args, strict=False):
         if given is value:
             return node
@@ -257,14 +268,16 @@ def _argument(event: Event, value: Value | None) -> ast.expr | None:
 
 
 def _races(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
+    writes = [(s.event, s.path) for s in saves(code)]
+    writes += [(e, e.args[0]) for e in code.events if e.args and (e.last in _WRITERS or e.name == "numpy.save")]
     written = [
-        (s.event, _path_text(s.path, _argument(s.event, s.path)))
-        for s in saves(code)
-        if s.event.under("one", "host") and not s.event.detached
+        (save, path, _path_text(path, argument(save, path)))
+        for save, path in writes
+        if save.under("one", "host") and not save.detached
     ]
     waits = [e.order for e in joint]
     waits += [e.order for e in code.events if e.last in ("sleep", "wait", "join", "fit") or _waits(e)]
-    for event in code.ran(*_READERS, live=True):
+    for event in code.ran(*READERS, live=True):
         if (
             event.by_rank
             or event.under("error")
@@ -272,9 +285,10 @@ def _races(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
         ):
             continue
         for path in (*event.args[:1], *event.keywords.values()):
-            text = _path_text(path, _argument(event, path))
-            for save, saved in written:
-                same = text and saved == text and save.order < event.order and save.module is event.module
+            text = _path_text(path, argument(event, path))
+            for save, target, saved in written:
+                same = text and saved == text and save.order < event.order
+                same = same and (save.module is event.module or _known(target, path))
                 if same and not any(save.order < order < event.order for order in waits) and not save.excludes(event):
                     what = f"`{_text(event.node)}` in every process, while the first may still write it in line"
                     yield at(RACE, event, f"{what} {save.line}")

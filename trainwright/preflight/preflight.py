@@ -35,6 +35,7 @@ from trainwright.preflight import (
     downloads,
     empty_weights,
     environment,
+    forward_passes,
     fsdp,
     groups,
     horovod,
@@ -51,6 +52,7 @@ from trainwright.preflight import (
     loop,
     losses,
     metrics,
+    optimizers,
     pipes,
     printed,
     reader,
@@ -75,6 +77,7 @@ from trainwright.preflight import (
     swallowed,
     tapes,
     tensorflow,
+    totals,
     trainer_arguments,
     trainers,
     unalike,
@@ -96,7 +99,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws),
+    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

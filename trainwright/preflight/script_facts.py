@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, Exit, Guard, JobStart
+from trainwright.preflight.events import Event, Exit, Guard, JobStart, Put
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
@@ -211,9 +211,9 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.missing if self.events else []
 
     @property
-    def layers(self) -> list[tuple[Module, ast.Attribute, Value, tuple[Guard, ...], int]]:
-        """Layers that are put into a model: file, place, model, conditions, how many calls came before."""
-        return self._interpreter.layers if self.events else []
+    def puts(self) -> list[Put]:
+        """Layers that are put into a model, and optimizers that take the place of others."""
+        return self._interpreter.puts if self.events else []
 
     @property
     def covered(self) -> list[tuple[Module, ast.Attribute, tuple[Guard, ...]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -12,7 +13,7 @@ from trainwright.preflight.loop import ZERO_EARLY
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.smp import V1
 from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.preflight.values import Code, Value
 
 UNSUPPORTED = Rule(
     code="TW498",
@@ -25,7 +26,15 @@ UNSUPPORTED = Rule(
     "torch.cuda.amp.autocast with smp.amp.GradScaler. TensorFlow: optimizer.get_gradients(loss, variables) in the "
     "@smp.step function, smp.CheckpointManager, `horovod: true` in the job's parameters.",
 )
-RULES = (UNSUPPORTED,)
+SPLIT = Rule(
+    code="TW553",
+    severity="error",
+    title="the weights of the classes are split into microbatches, as if they were samples",
+    source="SageMaker Python SDK, doc/api/training, common API of the model parallel library, smp.step: tensors are "
+    "split along their first dimension unless non_split_inputs names them",
+    remedy='@smp.step(non_split_inputs=["weights"])',
+)
+RULES = (UNSUPPORTED, SPLIT)
 _FUSED = ("FusedAdam", "FusedLAMB", "FusedNovoGrad")
 
 
@@ -52,6 +61,49 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield _at(UNSUPPORTED, event, "beside the model parallel library")
             break
     yield from _cleared(code)
+    yield from _split_weights(code)
+
+
+# Losses whose weight has a number for each class; of others, it has one for each sample.
+_OF_CLASSES = re.compile(r"(^|[._])(cross_entropy|nll_loss|CrossEntropyLoss|NLLLoss)$")
+
+
+def _split_weights(code: ScriptFacts) -> Iterator[Finding]:
+    """Report weights of classes among the arguments of a step function, where a job has several microbatches."""
+    parts = code.job.smp_parameters.get("microbatches", 1) if code.job is not None else 1
+    for event in code.events if isinstance(parts, int) and parts > 1 else ():
+        function = event.called.code if event.called is not None else None
+        node = function.node if function is not None else None
+        if event.detached or not isinstance(node, ast.FunctionDef) or not _split_by(node, function):
+            continue
+        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+        given = dict(zip(names, event.args, strict=False)) | event.keywords
+        for name in sorted(_weights(node) & given.keys()):
+            if given[name].single() is not None:
+                what = f"`{name}` of {node.name} has a number for each class, and is split into {parts} microbatches"
+                yield at(SPLIT, event, what, remedy=f'@smp.step(non_split_inputs=["{name}"])')
+                return
+
+
+def _split_by(node: ast.FunctionDef, function: Code | None) -> bool:
+    """Return whether smp.step splits all arguments of a function."""
+    stepped = function is not None and any(name == f"{V1}.torch.step" for name in function.decorators)
+    return stepped and not any(
+        "non_split" in ast.unparse(each) or "**" in ast.unparse(each) for each in node.decorator_list
+    )
+
+
+def _weights(node: ast.FunctionDef) -> set[str]:
+    """Return the names that a function gives a loss as its weights of the classes, as they came in."""
+    stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    found: set[str] = set()
+    for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+        written = ast.unparse(call.func)
+        known, place = _OF_CLASSES.search(written), 0 if written.endswith("Loss") else 2
+        values = [k.value for k in call.keywords if k.arg == "pos_weight" or (known and k.arg == "weight")]
+        values += call.args[place : place + 1] if known else []
+        found |= {value.id for value in values if isinstance(value, ast.Name)}
+    return found - stored
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:

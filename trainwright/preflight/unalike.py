@@ -33,6 +33,7 @@ FROZEN = Rule(
 RULES = (SPLIT, FROZEN)
 # What sets the chance, as its last part or in its name.
 _SEEDED = "seed_all|set_.*seed|seed_every|init_seed|^seed$|deterministic|reproducib"
+_TORCH_SEEDS = ("torch.manual_seed", "torch.random.manual_seed")
 # Functions of libraries that seed Python, NumPy and PyTorch at once.
 _ALL_CHANCES = ("set_seed", "seed_everything")
 # Lightning calls it in one process of each host, and nothing that it makes is kept.
@@ -51,14 +52,13 @@ def _split(code: ScriptFacts) -> Iterator[Finding]:
     """Report a random split without a seed where nothing in the script seeds the processes alike."""
     if not code.cooperates:
         return
-    seeded = code.mentions(*SEEDS) or code.mentions_like(_SEEDED)
     for event in code.ran("random_split", "train_test_split"):
         if event.by_rank is not None or any(function.name in _ONCE for function in event.stack):
             continue
         if not event.name.startswith(("torch.", "sklearn.", "datasets.")) or _fixed(event):
             continue
-        own = _own_seed(code, event)
-        if seeded and own is None:
+        own = own_seed(code, event, _TORCH_SEEDS if event.name[:6] == "torch." else ("numpy.random.seed",))
+        if own is None and seeded(code):
             continue
         why = "without a seed"
         if own is not None:
@@ -67,15 +67,17 @@ def _split(code: ScriptFacts) -> Iterator[Finding]:
         return
 
 
-def _own_seed(code: ScriptFacts, split: Event) -> Event | None:
-    """Return the call that gives each process a chance of its own, if it is the last one that seeds this split."""
-    library = (
-        ("torch.manual_seed", "torch.random.manual_seed") if split.name[:6] == "torch." else ("numpy.random.seed",)
-    )
+def seeded(code: ScriptFacts) -> bool:
+    """Return whether anything in the script seems to set the chance."""
+    return code.mentions(*SEEDS) or code.mentions_like(_SEEDED)
+
+
+def own_seed(code: ScriptFacts, drawn: Event, library: tuple[str, ...] = _TORCH_SEEDS) -> Event | None:
+    """Return the call that gives each process a chance of its own, if it is the last that seeds what a call draws."""
     seeds = [
         event
         for event in code.ran("manual_seed", "seed", "set_seed", "seed_everything", live=True)
-        if event.order < split.order
+        if event.order < drawn.order
         and (event.name in library or (event.last in _ALL_CHANCES and not event.name.startswith(("script.", "?"))))
     ]
     if not seeds or seeds[-1].by_rank is not None:

@@ -1,0 +1,145 @@
+"""What optimizers and schedules hold on to: parameters, and optimizers, that others have replaced since."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event, Put
+from trainwright.preflight.known import OPTIMIZER
+from trainwright.preflight.loop import STALE
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value, within
+
+OLD_SCHEDULE = Rule(
+    code="TW552",
+    severity="error",
+    title="a schedule goes on stepping an optimizer that another one has replaced, so the learning rate stays as it is",
+    source="PyTorch, torch/optim/lr_scheduler.py: a schedule sets the rates of the optimizer that it got; "
+    "Lightning-AI/pytorch-lightning #12812",
+    remedy="Make a schedule of the new optimizer as well, or free the parameters and keep the optimizer: "
+    "optimizer.add_param_group(…).",
+)
+RULES = (OLD_SCHEDULE,)
+# A layer with parameters.
+_TRAINED = re.compile(r"^torch\.nn\.(\w+\.)*(Linear|Bilinear|Conv\w+|Embedding\w*|LSTM|GRU|Parameter)$")
+_SCHEDULES = re.compile(r"\.lr_scheduler\.\w+$|^transformers\.([\w.]+\.)?get_(\w+_)?schedule")
+# From this release on, the old embedding gets the new weights (transformers 4.43.0, modeling_utils.py,
+# _get_resized_embeddings); before it, a new one takes its place (4.42.4).
+_KEPT_SINCE = (4, 43)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.backwards:
+        return
+    yield from _new_parameters(code)
+    yield from _old_schedule(code)
+
+
+def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
+    """Report layers that are replaced, or embeddings that are resized, after an optimizer got the parameters."""
+    made = [e for e in code.events if "optimizer" in e.result.tags and e.result.made and not e.detached]
+    later = [*(e for e in made if not _wraps(e)), *code.ran("add_param_group", live=True)]
+    places: list[tuple[Event | Put, Value, Severity]] = [*_layers(code), *_resized(code)]
+    for place, model, severity in places:
+        if any(guard.off for guard in place.guards) or any(e.order > place.order for e in later):
+            continue
+        before = [e for e in made if _holds(code, e, model) and not _apart(e, place)]
+        steps = [e for e in code.ran("step", live=True) if e.order > place.order and _of_optimizer(e)]
+        if before and steps:
+            what = (
+                f"`{ast.unparse(place.node)[:50]}` makes parameters that the optimizer of line {before[0].line} lacks"
+            )
+            yield at(STALE, (place.module, place.node), what, severity=severity)
+            return
+
+
+def _layers(code: ScriptFacts) -> Iterator[tuple[Put, Value, Severity]]:
+    """Yield where layers with parameters are put into a model, and the model."""
+    for put in code.puts:
+        if _new(code, put.value):
+            yield put, put.into, "error"
+
+
+def _new(code: ScriptFacts, layer: Value) -> bool:
+    """Return whether a layer has parameters of its own: not a row of those that were there, nor a script's class."""
+    maker = code.maker(layer)
+    if maker is not None and maker.name == "torch.nn.Sequential":
+        return any(_new(code, each) for each in maker.args)
+    return maker is not None and bool(_TRAINED.search(maker.name))
+
+
+def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Value, Severity]]:
+    """Yield where embeddings are resized, the model, and how sure it is that a new one takes the old one's place."""
+    image = code.job.image if code.job is not None else None
+    found = re.search(r"transformers-?(\d+)\.(\d+)", image or "")
+    version = tuple(map(int, found.groups())) if found else None
+    adapted = code.mentions("requires_grad_", "get_peft_model")  # what is frozen stays frozen
+    if adapted or (version is not None and version >= _KEPT_SINCE):
+        return
+    grows = version is not None and bool(code.ran("add_tokens", "add_special_tokens", live=True))
+    for event in code.ran("resize_token_embeddings", live=True):
+        if event.receiver is not None:
+            yield event, event.receiver, "error" if grows else "warning"
+
+
+def _wraps(made: Event) -> bool:
+    """Return whether an optimizer is made of another one, whose groups of parameters it keeps."""
+    return any("optimizer" in value.tags for value in (*made.args, *made.keywords.values()))
+
+
+def _of_optimizer(step: Event) -> bool:
+    """Return whether an optimizer steps, or a GradScaler does it for one."""
+    return any(value is not None and "optimizer" in value.tags for value in (step.receiver, *step.args))
+
+
+def _holds(code: ScriptFacts, made: Event, model: Value) -> bool:
+    """Return whether an optimizer got the parameters of a model, also through a function of the script."""
+    if made.result.of is not None:
+        return within(model, made.result.of)
+    given = made.arg("params", 0)
+    call = next((e for e in code.events if e.result is given and e.name.startswith("script.")), None)
+    return call is not None and any(value is model for value in (*call.args, *call.keywords.values()))
+
+
+def _apart(event: Event, place: Event | Put) -> bool:
+    """Return whether a call and a place are on different sides of a condition."""
+    sides = {guard.node: guard.side for guard in place.guards}
+    return any(sides.get(guard.node, guard.side) is not guard.side for guard in event.guards)
+
+
+def _old_schedule(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a schedule that is stepped after its optimizer was replaced, where none is made for the new one."""
+    schedules = [e for e in code.events if _SCHEDULES.search(e.name) and not e.detached]
+    for put in code.puts:
+        maker = code.maker(put.value)
+        if maker is None or not OPTIMIZER.search(maker.name) or _wraps(maker):
+            continue
+        if any(e.order > put.order for e in schedules) or _given_to_schedule(code):
+            continue
+        for schedule in schedules:
+            held = schedule.arg("optimizer", 0)
+            if held is not put.into or schedule.order > maker.order or _apart(schedule, put):
+                continue
+            step = next((e for e in code.ran("step", live=True) if _steps(e, schedule, put, maker)), None)
+            if step is not None:
+                what = f"`{ast.unparse(put.node)}` is another optimizer from here on, and `{step.text}` in line"
+                yield at(OLD_SCHEDULE, (put.module, put.node), f"{what} {step.line} sets the rates of the one before")
+                return
+
+
+def _steps(step: Event, schedule: Event, put: Put, maker: Event) -> bool:
+    """Return whether a schedule is stepped wherever a new optimizer is used, not only as long as the old one was."""
+    mine = step.receiver is schedule.result or (step.receiver is not None and step.receiver.of is schedule.result)
+    again = step.order > put.order or bool(set(step.loops) & set(maker.loops))
+    return mine and again and set(step.guards) <= set(put.guards)
+
+
+def _given_to_schedule(code: ScriptFacts) -> bool:
+    """Return whether a schedule is told of another optimizer: ``schedule.optimizer = optimizer``."""
+    stores = (n for m in code.modules for n in m.nodes if isinstance(n, ast.Attribute) and n.attr == "optimizer")
+    return any(isinstance(n.ctx, ast.Store) and "sched" in ast.unparse(n.value).lower() for n in stores)
