@@ -50,7 +50,7 @@ STALE = Rule(
     title="the optimizer is created with parameters that the model no longer has",
     source="PyTorch's documentation of FullyShardedDataParallel: create the optimizer after wrapping, as it "
     "replaces parameters; torch_xla's API guide: move the model to the XLA device first; huggingface/transformers "
-    "#3519, horovod/horovod #2181: layers that are new since",
+    "#3519: layers that are new since",
     remedy="Create the optimizer from the model after it was wrapped or moved, and its layers replaced.",
 )
 TWICE = Rule(
