@@ -51,6 +51,7 @@ from trainwright.preflight import (
     loop,
     losses,
     metrics,
+    peft,
     pipes,
     printed,
     reader,
@@ -96,7 +97,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws),
+    *(auto_shard, pipes, empty_weights, same_draws, peft),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
