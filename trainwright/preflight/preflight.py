@@ -30,6 +30,7 @@ from trainwright.preflight import (
     data,
     dataclass_arguments,
     decay,
+    deepspeed,
     devices,
     distributed,
     downloads,
@@ -97,7 +98,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws, peft),
+    *(auto_shard, pipes, empty_weights, same_draws, peft, deepspeed),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
