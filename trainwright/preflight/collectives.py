@@ -109,13 +109,9 @@ def _of_xla(event: Event) -> str:
     return f"trainer.{event.last}" if trainer and event.last in ("save_model", "_save_tpu") else ""
 
 
-# What gathers the parameters, or writes the part of each process.
-_OF_ACCELERATE = ("get_state_dict", "save_model", "save_state", "load_state")
-
-
 def _of_accelerate(code: ScriptFacts, event: Event) -> str:
     """Return how to name a call for which Accelerate asks all processes that share a model's parameters."""
-    if event.last not in _OF_ACCELERATE or not event.name.startswith("accelerate."):
+    if event.last not in ("get_state_dict", "save_model") or not event.name.startswith("accelerate."):
         return ""
     shards = stage_3_of_accelerate(code) or code.ran("FullyShardedDataParallelPlugin", live=True)
     by_job = code.launch.environment.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")

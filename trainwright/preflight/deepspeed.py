@@ -138,17 +138,16 @@ def _dropped(code: ScriptFacts) -> Iterator[Finding]:
     staged = bool(code.ran("Init")) or 3 in stages
     if stages and not staged and all(isinstance(stage, int) for stage in stages):
         return  # nothing is divided
-    for module in code.modules:
-        for node in module.nodes:
-            for item in node.items if isinstance(node, ast.With) else ():
-                call = item.context_expr
-                if not isinstance(call, ast.Call) or not qualified(module, call.func).endswith("GatheredParameters"):
-                    continue
-                change = _change(module, node, _gathered(module, call))
-                if not _modified(call) and change is not None:
-                    what = f"`{ast.unparse(change)[:60]}` in the block of `{ast.unparse(call)[:60]}`"
-                    yield at(DROPPED, (module, change), what, severity=None if staged else "warning")
-                    return
+    blocks = ((module, node) for module in code.modules for node in module.nodes if isinstance(node, ast.With))
+    for module, block in blocks:
+        for call in (item.context_expr for item in block.items):
+            if not isinstance(call, ast.Call) or not qualified(module, call.func).endswith("GatheredParameters"):
+                continue
+            change = _change(module, block, _gathered(module, call))
+            if not _modified(call) and change is not None:
+                what = f"`{ast.unparse(change)[:60]}` in the block of `{ast.unparse(call)[:60]}`"
+                yield at(DROPPED, (module, change), what, severity=None if staged else "warning")
+                return
 
 
 def _modified(call: ast.Call) -> bool:
