@@ -43,6 +43,7 @@ from trainwright.preflight import (
     huggingface,
     joining,
     keras_callbacks,
+    keras_epochs,
     keras_losses,
     learning_rate,
     lightning,
@@ -98,7 +99,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws, peft, deepspeed),
+    *(auto_shard, pipes, empty_weights, same_draws, peft, deepspeed, keras_epochs),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
