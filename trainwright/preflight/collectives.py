@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.configurations import of_file, stage_of
 from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
@@ -59,6 +60,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield at(ONE_UPDATE, event, f"`{ast.unparse(event.node)[:50]}` only where {says}")
     for event in code.events:
         what = collective(event) or (_of_xla(event) if code.launcher == "xla" or code.torch_xla else "")
+        what = what or _of_accelerate(code, event)
         if what and event.last in _HVD_CALLBACKS and "only-one" in event.result.tags and event.by_rank is None:
             yield at(DEADLOCK, event, f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
@@ -105,6 +107,27 @@ def _of_xla(event: Event) -> str:
     """Return how to name a save of a Trainer, which waits for all processes with torch_xla."""
     trainer = event.receiver is not None and any(_hf_trainer(made) for made in event.receiver.made)
     return f"trainer.{event.last}" if trainer and event.last in ("save_model", "_save_tpu") else ""
+
+
+def _of_accelerate(code: ScriptFacts, event: Event) -> str:
+    """Return how to name a call for which Accelerate asks all processes that share a model's parameters."""
+    if event.last not in ("get_state_dict", "save_model") or not event.name.startswith("accelerate."):
+        return ""
+    shards = stage_3_of_accelerate(code) or code.ran("FullyShardedDataParallelPlugin", live=True)
+    by_job = code.launch.environment.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true")
+    return f"accelerator.{event.last} of a model that is sharded" if shards or by_job else ""
+
+
+def stage_3_of_accelerate(code: ScriptFacts) -> Event | None:
+    """Return the plugin that tells Accelerate to use ZeRO's stage 3; None if there is none."""
+    for event in code.ran("DeepSpeedPlugin", live=True):
+        stage = event.arg("zero_stage", 3)
+        if 3 in (
+            stage.single() if stage is not None else None,
+            stage_of(of_file(event.module, event.arg("hf_ds_config", 0))),
+        ):
+            return event
+    return None
 
 
 def collective(event: Event) -> str:

@@ -19,7 +19,7 @@ LARGEST = 1_000_000
 # Classes whose fields are the arguments of their constructor.
 _BY_FIELDS = ("NamedTuple", "BaseModel", "BaseSettings", "TypedDict")
 # transformers' and trl's settings of a trainer.
-_ARGUMENTS = ("TrainingArguments", "SFTConfig")
+_ARGUMENTS = ("TrainingArguments", "SFTConfig", "GRPOConfig")
 _OFF = ("do_train", "do_eval", "do_predict")
 NAMESPACES = frozenset(
     ("types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "omegaconf.OmegaConf.create", "munch.Munch")
@@ -106,6 +106,13 @@ def of_file(module: Module, value: Value | None) -> Value:
         except (RequestError, OSError, ValueError, RecursionError):
             pass  # a file that cannot be read says nothing
     return value
+
+
+def stage_of(configuration: Value) -> object:
+    """Return ZeRO's stage in a configuration of DeepSpeed; None or Ellipsis if it is not known."""
+    zero = (configuration.attrs or {}).get("zero_optimization")
+    stage = (zero.attrs or {}).get("stage") if zero is not None else None
+    return stage.single() if stage is not None and "flag" not in stage.tags else None
 
 
 _READERS: dict[str, Callable[[Path], object]] = {"json": read_json, "yaml": read_yaml, "yml": read_yaml}

@@ -119,9 +119,11 @@ class Evaluator(Calls):
     def _slice(self, node: ast.Slice, scope: Scope) -> Value:
         """Return whether a slice is every n-th item, or only so many that each process gets the same number."""
         lower, upper, step = (self.value(each, scope) if each else None for each in (node.lower, node.upper, node.step))
+        # rows[first : first + n], rows[rank::world]
+        own = {"sharded"} if lower is not None and lower.tags & IDENTITY else set()
         if upper is not None:
-            return unknown(*(("trimmed",) if upper.tags & {"world", "per-replica", "part"} else ()))
-        return unknown(*shared(lower, step))
+            return unknown(*own, *(("trimmed",) if upper.tags & {"world", "per-replica", "part"} else ()))
+        return unknown(*own, *shared(lower, step))
 
     def _environ(self, name: Value) -> Value:
         key = name.single()

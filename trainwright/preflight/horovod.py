@@ -287,6 +287,7 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     by_name = code.mentions_like("shard|sampler|partition|steps_per_epoch|split|take|petastorm|make_batch_reader")
     known = [e for e in code.events if not e.name.startswith(("print", "?.format"))]
     hashed = any(v.tags & {"rank", "dp_rank"} for e in known for v in e.args)
+    hashed = hashed or any("sharded" in v.tags for e in trains for v in e.args)
     # rows[hvd.rank() :: hvd.size()]
     indices = (ast.unparse(n.slice) for m in code.modules for n in m.nodes if isinstance(n, ast.Subscript))
     hashed = hashed or any(re.search("(?<!local_)rank", index) for index in indices)

@@ -11,7 +11,6 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
-from trainwright.preflight.loop import each_nth
 from trainwright.preflight.paths import roots
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -74,8 +73,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     if code.imports("accelerate", certain=True) is not None:
         yield from _accelerate(code)
-    if code.imports("deepspeed", certain=True) is not None:
-        yield from _deepspeed(code)
     if code.imports("transformers", "trl") is not None:
         yield from _trainer(code)
     yield from _lightning(code)
@@ -197,62 +194,6 @@ def _gathered(code: ScriptFacts, handled: list[Value], prepare: Event) -> Iterat
             return
 
 
-def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
-    made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
-    if not made or (code.imports("transformers") is not None and not code.backwards):
-        return
-    both = any(e.args and e.receiver is not None for e in code.ran("backward"))
-    for event in code.ran("backward", live=True):
-        if both:
-            break  # with and without DeepSpeed
-        if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
-            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.backward(loss)")
-            return
-    yield from _stepped_twice(code)
-    yield from _counted_twice(code)
-    for event in code.ran("step", live=True):
-        receiver = event.receiver
-        alone = not event.guards or not any(
-            e.receiver is not None and "deepspeed" in e.receiver.tags for e in code.ran("step")
-        )
-        if (
-            receiver is not None
-            and "optimizer" in receiver.tags
-            and not receiver.tags & {"deepspeed", "accelerate"}
-            and event.loops
-            and alone
-        ):
-            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.step()")
-            return
-
-
-def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
-    """Report an engine that is stepped after each n-th batch: it counts the batches itself, by its steps."""
-    backwards = [
-        e for e in code.ran("backward", live=True) if e.receiver is not None and "deepspeed" in e.receiver.tags
-    ]
-    for event in code.ran("step", live=True):
-        if event.receiver is None or not {"model", "deepspeed"} <= event.receiver.tags:
-            continue
-        every = each_nth(event)
-        if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
-            what = f"`{event.text}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
-            yield at(PLAIN_BACKWARD, event, what)
-            return
-
-
-def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a step of the optimizer that the engine steps."""
-    steps = code.ran("step", live=True)
-    engines = [e for e in steps if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags]
-    for event in steps:
-        twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
-        if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
-            what = f"`{event.text}`: the engine in line {twice[0].line} steps it already"
-            yield at(PLAIN_BACKWARD, event, what, severity="warning")
-            return
-
-
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 _STRATEGIES = ("eval_strategy", "evaluation_strategy", "save_strategy")
 
@@ -276,28 +217,46 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             mapped = event.arg("device_map")
             if event.last != "from_pretrained" or mapped is None:
                 continue
-            one = _one_gpu(mapped) if code.several_per_host and not code.mentions("CUDA_VISIBLE_DEVICES") else None
-            if one is not None or mapped.single() in ("auto", "balanced"):
+            apart = code.several_per_host and not code.mentions("CUDA_VISIBLE_DEVICES")
+            one = _one_gpu(mapped) if apart else ""
+            first = apart and _not_yet_set(code, mapped)
+            if one or first or mapped.single() in ("auto", "balanced"):
                 trained = code.ran("train", live=True) or code.backwards
                 open_yet = "flag" in mapped.tags and not code.launch.hyperparameters
                 if trained and not open_yet and not event.detached and event.by_rank is None:
-                    said = repr(mapped.single()) if one is None else one
-                    yield at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")
+                    said = f"`device_map={one or repr(mapped.single())}`"
+                    said = "`torch.cuda.current_device()` before anything has set it, so 0," if first else said
+                    yield at(DEVICE_MAP, event, f"{said} with {code.launcher}")
 
 
-def _one_gpu(mapped: Value) -> str | None:
-    """Return how to write a device map that is the same GPU in every process; None for another."""
+# What gives a process its GPU: PyTorch itself, the states of Accelerate, the arguments of transformers' Trainer.
+_SETS_DEVICE = re.compile(
+    r"\.set_device$|^accelerate\.|^transformers\..*(Arguments|Parser)\b|^trl\.|^deepspeed\.|lightning|^torch\.device$"
+)
+
+
+def _not_yet_set(code: ScriptFacts, mapped: Value) -> bool:
+    """Return whether a device map is the current GPU where nothing has set it, so it is the first one."""
+    asked = code.maker((mapped.attrs or {}).get("", mapped))
+    if asked is None or asked.name != "torch.cuda.current_device" or asked.detached:
+        return False
+    before = [e for e in code.events if e.order < asked.order]
+    return not any(_SETS_DEVICE.search(e.name) or e.role in ("group", "smp-init", "hvd-init") for e in before)
+
+
+def _one_gpu(mapped: Value) -> str:
+    """Return how to write a device map that is the same GPU in every process; nothing for another."""
     whole = mapped
     if mapped.attrs is not None:
         if set(mapped.attrs) != {""}:
-            return None
+            return ""
         whole = mapped.attrs[""]
     gpu = whole.single()
     if whole.tags - {"device", "cuda"} or isinstance(gpu, bool):
-        return None  # an argument, the process's own rank
+        return ""  # an argument, the process's own rank
     if isinstance(gpu, int) or (isinstance(gpu, str) and re.fullmatch(r"cuda:[0-9]+", gpu)):
         return repr(gpu) if whole is mapped else repr({"": gpu})
-    return None
+    return ""
 
 
 def _contrary(code: ScriptFacts, given: dict[str, object], *, unknown: bool) -> str:

@@ -348,7 +348,8 @@ def _initialize(state: AbstractState, event: Event) -> Value:
     engine = Value(made=frozenset({"deepspeed.DeepSpeedEngine"}), tags=frozenset({"model", "deepspeed"}), of=model)
     optimizer = Value(made=frozenset({"deepspeed.Optimizer"}), tags=frozenset({"optimizer", "deepspeed"}))
     loader = Value(tags=frozenset({"loader", "deepspeed"}))
-    return Value(items=(engine, optimizer, loader, Value()))
+    schedule = Value(made=frozenset({"deepspeed.Scheduler"}), of=event.arg("lr_scheduler", 5))
+    return Value(items=(engine, optimizer, loader, schedule))
 
 
 _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {

@@ -30,6 +30,7 @@ from trainwright.preflight import (
     data,
     dataclass_arguments,
     decay,
+    deepspeed,
     devices,
     distributed,
     downloads,
@@ -43,6 +44,7 @@ from trainwright.preflight import (
     huggingface,
     joining,
     keras_callbacks,
+    keras_epochs,
     keras_losses,
     learning_rate,
     lightning,
@@ -53,6 +55,7 @@ from trainwright.preflight import (
     losses,
     metrics,
     optimizers,
+    peft,
     pipes,
     printed,
     reader,
@@ -99,7 +102,7 @@ FAMILIES = (
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
-    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes),
+    *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -17,7 +18,18 @@ REPLICA_LOSS = Rule(
     "loss object with the default reduction raises an error",
     remedy="Losses with reduction=NONE, and tf.nn.compute_average_loss(loss, global_batch_size=…)",
 )
-RULES = (REPLICA_LOSS,)
+SUMMED_TWICE = Rule(
+    code="TW568",
+    severity="error",
+    title="gradients are summed over the replicas by hand, and by apply_gradients again",
+    source="TensorFlow's API documentation of Optimizer.apply_gradients: it sums gradients of all replicas unless "
+    "experimental_aggregate_gradients (skip_gradients_aggregation) says otherwise; tensorflow/models #8433",
+    remedy="apply_gradients(…, experimental_aggregate_gradients=False) (skip_gradients_aggregation=True from 2.11).",
+)
+RULES = (REPLICA_LOSS, SUMMED_TWICE)
+# Of what these return, no gradient can be made again.
+_NUMBER = re.compile(r"(?<!clip_by_)(?<!clip_by_global_)\b(global_)?norm$|\breduce_\w+$")
+_LEAVES_OUT = ("experimental_aggregate_gradients", "skip_gradients_aggregation", "**")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -39,6 +51,46 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if averaged and not code.mentions("compute_average_loss") and not _divided(code):
             what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
             yield at(REPLICA_LOSS, averaged[0], f"`{averaged[0].text}`: {what}", "warning")
+
+
+def summed_twice(code: ScriptFacts) -> Iterator[Finding]:
+    """Report gradients that a replica's step sums, and gives to apply_gradients, which sums them again."""
+    for event in code.ran("all_reduce"):
+        operation, given = event.arg("reduce_op", 0), event.arg("value", 1)
+        sums = operation is not None and (operation.name.endswith(".SUM") or operation.single() == "sum")
+        if not sums or given is None or "grad" not in given.tags or not event.stack:
+            continue
+        function = event.stack[-1].node
+        for step in code.ran("apply_gradients"):
+            inside = step.order > event.order and step.stack and step.stack[-1].node is function
+            if inside and not set(_LEAVES_OUT) & set(step.keywords) and _comes_to(function, event.node, step.node):
+                what = f"`{event.text}` in line {event.line} has summed them: the updates are that many times too large"
+                yield at(SUMMED_TWICE, step, f"`{step.text}`: {what}")
+                return
+
+
+def _comes_to(function: ast.AST, made: ast.Call, used: ast.Call) -> bool:
+    """Return whether what a call makes comes to another one in a function, under the names that it gets."""
+    names: set[str] = set()
+    assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= used.lineno]
+    for node in sorted(assigned, key=lambda each: each.lineno):
+        given = any(inner is made or _named(inner, names) for inner in _tensors(node.value))
+        targets = {inner.id for target in node.targets for inner in ast.walk(target) if isinstance(inner, ast.Name)}
+        names = names | targets if given else names - targets
+    return any(inner is made or _named(inner, names) for inner in _tensors(used))
+
+
+def _tensors(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of an expression, but not those of which it has only a number, as of a norm."""
+    if isinstance(node, ast.Call) and _NUMBER.search(ast.unparse(node.func)):
+        return
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        yield from _tensors(inner)
+
+
+def _named(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
 
 
 def _by_part(code: ScriptFacts) -> Iterator[Finding]:

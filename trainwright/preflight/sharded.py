@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.collectives import DEADLOCK, condition
-from trainwright.preflight.configurations import of_file
+from trainwright.preflight.collectives import DEADLOCK, condition, stage_3_of_accelerate
+from trainwright.preflight.configurations import of_file, stage_of
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -42,6 +42,7 @@ NOT_GATHERED = Rule(
 RULES = (NOT_GATHERED, PARTIAL_OPTIMIZER, WHOLE)
 # A configuration's file whose name says it.
 _STAGE_3 = re.compile(r"(zero|stage|z)[_-]?3", re.I)
+_GATHERS = "weights_on_model_save"
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 
@@ -52,6 +53,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _optimizer(code)
     yield from _engine(code)
+    yield from _of_accelerate(code)
     yield from _trainer(code)
 
 
@@ -61,8 +63,9 @@ def _engine(code: ScriptFacts) -> Iterator[Finding]:
         e
         for e in code.ran("initialize", live=True)
         if e.name == "deepspeed.initialize"
-        and _stage(of_file(e.module, e.arg("config") or e.arg("config_params") or e.arg("config", 6))) == 3
+        and stage_of(of_file(e.module, e.arg("config") or e.arg("config_params") or e.arg("config", 6))) == 3
     ]
+    yield from _unsaved(code, staged)
     if not staged or code.mentions("GatheredParameters", "_zero3_consolidated_16bit_state_dict"):
         return
     for event in code.ran("save", live=True):
@@ -72,6 +75,37 @@ def _engine(code: ScriptFacts) -> Iterator[Finding]:
         if owner is not None and (owner is model or "deepspeed" in owner.tags):
             what = f"`{ast.unparse(event.node)[:60]}`: with stage 3 the parameters are empty; use save_16bit_model"
             yield at(NOT_GATHERED, event, what)
+            return
+
+
+def _unsaved(code: ScriptFacts, staged: list[Event]) -> Iterator[Finding]:
+    """Report a model that an engine does not save, as it was not told to gather the weights."""
+    for event in code.ran("save_16bit_model", "save_fp16_model", live=True) if staged else ():
+        configuration = of_file(staged[0].module, staged[0].arg("config") or staged[0].arg("config_params"))
+        zero = (configuration.attrs or {}).get("zero_optimization", Value())
+        said = [value for name, value in (zero.attrs or {}).items() if name.endswith(_GATHERS)]
+        gathers = any(value.single() is not False for value in said) if said else code.says(_GATHERS)
+        asked = not isinstance(event.module.parents.get(event.node), ast.Expr)  # it returns whether it saved
+        if event.receiver is not None and "deepspeed" in event.receiver.tags and not gathers and not asked:
+            what = f"`{event.text}` saves nothing: stage3_gather_16bit_weights_on_model_save is not true"
+            yield at(NOT_GATHERED, event, what, severity="warning" if code.ran("save_checkpoint") else "error")
+            return
+
+
+def _of_accelerate(code: ScriptFacts) -> Iterator[Finding]:
+    """Report weights that Accelerate is asked for, though its plugin does not tell DeepSpeed to gather them."""
+    plugin = stage_3_of_accelerate(code)
+    if plugin is None or plugin.opened or "hf_ds_config" in plugin.keywords or plugin.args:
+        return
+    told = plugin.arg("zero3_save_16bit_model")
+    variable = "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL"
+    if (told is not None and told.single() is not False) or variable in code.launch.environment or code.says(variable):
+        return
+    for event in code.ran("get_state_dict", live=True):
+        if event.name.startswith("accelerate."):
+            what = f"`{event.text}` raises ValueError: `{plugin.text[:40]}` in line {plugin.line} gathers no weights"
+            remedy = "DeepSpeedPlugin(zero_stage=3, zero3_save_16bit_model=True)"
+            yield at(NOT_GATHERED, event, what, severity="error", remedy=remedy)
             return
 
 
@@ -152,7 +186,7 @@ def _not_gathered(code: ScriptFacts, trainers: list[Event]) -> Iterator[Finding]
     for arguments in code.ran(*_ARGUMENTS, live=True):
         configuration = of_file(arguments.module, arguments.arg("deepspeed"))
         zero = (configuration.attrs or {}).get("zero_optimization")
-        if zero is None or _stage(configuration) != 3 or code.mentions_like("zero_to_fp32|fp32_state_dict"):
+        if zero is None or stage_of(configuration) != 3 or code.mentions_like("zero_to_fp32|fp32_state_dict"):
             continue
         names = [name for name in zero.attrs or {} if name.startswith("stage3_gather_")]
         for event in code.ran("save_model", live=True):
@@ -193,12 +227,6 @@ def _shards(code: ScriptFacts) -> str:
             return "FSDP"
         file = deepspeed.single() if deepspeed is not None and "flag" not in deepspeed.tags else None
         named = isinstance(file, str) and _STAGE_3.search(file)
-        if deepspeed is not None and (named or _stage(of_file(event.module, deepspeed)) == 3):
+        if deepspeed is not None and (named or stage_of(of_file(event.module, deepspeed)) == 3):
             return "DeepSpeed's stage 3"
     return ""
-
-
-def _stage(configuration: Value) -> object:
-    zero = (configuration.attrs or {}).get("zero_optimization")
-    stage = (zero.attrs or {}).get("stage") if zero is not None else None
-    return stage.single() if stage is not None and "flag" not in stage.tags else None

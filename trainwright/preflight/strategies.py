@@ -295,6 +295,7 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
     ):
         yield at(SAME_BATCH, run, f"`{run.text}` with batches that are not distributed")
     yield from replica_loss.check(code)
+    yield from replica_loss.summed_twice(code)
     for event in code.events:
         if event.detached or event.order < strategy.order or any(".scope" in name for name in event.contexts):
             continue
@@ -348,11 +349,13 @@ def _plain_batches(code: ScriptFacts, runs: list[Event]) -> Event | None:
 
 def _batches(code: ScriptFacts) -> Iterator[Finding]:
     """Report batches of one replica where the script also computes the global size."""
-    sized = [e for e in code.ran("batch", live=True) if e.args and e.receiver is not None and not e.receiver.name]
+    every = [e for e in code.ran("batch") if e.args and e.receiver is not None and not e.receiver.name]
+    sized = [e for e in every if not e.detached]
     known = any("replicas" in ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
-    for event in sized:
-        own = [e for e in code.ran("distribute_datasets_from_function") if e.args and e.args[0].code in event.stack]
-        if own and "world" in event.args[0].tags and "per-replica" not in event.args[0].tags:
+    for event in every:
+        own = [e for e in code.ran("distribute_datasets_from_function") if e.args and _makes(e.args[0], event)]
+        of_all = "world" in event.args[0].tags and "per-replica" not in event.args[0].tags
+        if own and (of_all or _is_global(code, event.args[0])):
             what = f"`{event.text[-40:]}` in the function of line {own[0].line}, which makes batches of one replica"
             yield at(BATCH_OF_REPLICA, event, f"{what}: get_per_replica_batch_size({ast.unparse(event.node.args[0])})")
             return
@@ -365,3 +368,17 @@ def _batches(code: ScriptFacts) -> Iterator[Finding]:
     if any("world" in e.args[0].tags for e in sized):
         return
     yield at(BATCH_OF_REPLICA, sized[0], f"`{sized[0].text[-40:]}`, although the global size is computed")
+
+
+def _makes(function: Value, event: Event) -> bool:
+    """Return whether a call is in this function, or in the object's that is called like one."""
+    code = function.code.method("__call__") if function.instance and function.code is not None else function.code
+    return code is not None and code in event.stack
+
+
+def _is_global(code: ScriptFacts, size: Value) -> bool:
+    """Return whether the losses are divided by the size of these batches, though there are several replicas."""
+    divisors = [given for e in code.ran("compute_average_loss") if (given := e.arg("global_batch_size", 2)) is not None]
+    several = (code.launch.gpus or 1) > 1 or code.several_hosts
+    same = (each is size or (isinstance(size.single(), int) and each.single() == size.single()) for each in divisors)
+    return several and any(same)

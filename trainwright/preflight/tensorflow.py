@@ -29,8 +29,9 @@ OUT_OF_SCOPE = Rule(
 CHIEF_ONLY = Rule(
     code="TW168",
     severity="error",
-    title="only the chief saves, fits or evaluates under MultiWorkerMirroredStrategy",
-    source=f"{STRATEGIES}: saving is a collective; every worker saves, all but the chief to a temporary folder",
+    title="only the chief saves, restores, fits or evaluates under MultiWorkerMirroredStrategy",
+    source=f"{STRATEGIES}: saving is a collective; every worker saves, all but the chief to a temporary folder; "
+    "tensorflow/tensorflow #31070, #45839",
     remedy="model.save(path if chief else temporary_path) on every worker",
 )
 RULES = (NO_STRATEGY, OUT_OF_SCOPE, CHIEF_ONLY)
@@ -65,16 +66,41 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     made = multi or mirrored
     if made:
         yield from _scope(code, made[0])
-    if multi and (code.job is None or code.several_hosts):
-        for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
-            keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
-            given = event.arg("obj", 0) if event.name == "tensorflow.saved_model.save" else None
-            keras = keras or (given is not None and "model" in given.tags)
-            kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
-            if (keras or kept) and (event.by_rank or _chief(event)):
-                # A checkpoint only waits for the others where it holds variables that are summed when they are read.
-                severity: Severity | None = "warning" if kept else None
-                yield at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
+    # With parameter servers, the chief alone runs the program.
+    if any("Worker" in e.last for e in multi) and (code.job is None or code.several_hosts):
+        yield from _chief_only(code)
+
+
+def _chief_only(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
+        keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
+        given = event.arg("obj", 0) if event.name == "tensorflow.saved_model.save" else None
+        keras = keras or (given is not None and "model" in given.tags)
+        kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
+        if (keras or kept) and (event.by_rank or _chief(event)):
+            # A checkpoint only waits for the others where it holds variables that are summed when they are read.
+            severity: Severity | None = "warning" if kept else None
+            yield at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
+    for event in code.ran("ModelCheckpoint", live=True):
+        keras = event.name.startswith(("tensorflow.keras.", "keras."))
+        if keras and _one_worker(code, event) and code.ran("fit", live=True):
+            waits = code.mentions("BatchNormalization", "applications")
+            what = f"`{event.text}` on the chief only; give it to every worker, with another folder for the others"
+            yield at(CHIEF_ONLY, event, what, None if waits else "warning")
+    for event in code.ran("restore", "read", "restore_or_initialize", "load_weights", live=True):
+        base = event.receiver
+        restores = base is not None and (base.made_by("Checkpoint", "CheckpointManager") or "model" in base.tags)
+        trains = any(e.order > event.order for e in code.ran("fit", "run", "apply_gradients"))
+        if restores and trains and _one_worker(code, event):
+            what = f"`{event.text}` on the chief only: the others train on with other weights"
+            yield at(CHIEF_ONLY, event, what, remedy="Restore on every worker, from a folder that all of them have.")
+            return
+
+
+def _one_worker(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a call is made by the chief, and not in another branch by the others."""
+    alone = event.by_rank is not None or _chief(event)
+    return alone and not any(event.excludes(other) for other in code.ran(event.last))
 
 
 def _alone(code: ScriptFacts, launcher: str, mirrored: bool) -> bool:

@@ -18,6 +18,7 @@ from trainwright.preflight.schedule import ON_CPU
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
+from trainwright.preflight.versions import before
 
 NO_KEY = Rule(
     code="TW416",
@@ -144,20 +145,25 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
 
 
 def _generations(code: ScriptFacts, event: Event) -> Iterator[Finding]:
-    """Report completions per prompt that do not divide a batch: GRPO keeps those of a prompt together."""
+    """Report completions per prompt that do not divide a batch: GRPO keeps those of a prompt together.
+
+    Before trl 0.17 that is the batch of one backward pass, before 0.15 each prompt of a batch gets all of its own.
+    """
     names = ("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
     number, size, every, steps = (_known(code, event, name) for name in names)
     processes = code.launch.processes
     every = 1 if "gradient_accumulation_steps" not in event.keywords else every
     steps = every if "steps_per_generation" not in event.keywords else steps
+    steps = 1 if before(code, "trl", "0.17.0") else steps
     own = "generation_batch_size" in event.keywords or code.imports("unsloth") is not None  # it changes the batch
+    own = own or before(code, "trl", "0.15.0") is True
     if own or event.opened or not processes:
         return
     if not isinstance(number, int) or not isinstance(size, int) or not isinstance(steps, int):
         return
     if number > 0 and (size * processes * steps) % number:
-        what = f"num_generations={number} does not divide {size} completions * {processes} processes * {steps} steps"
-        yield at(ARGUMENTS, event, what)
+        what = f"num_generations={number} does not divide {size} completions * {processes} processes"
+        yield at(ARGUMENTS, event, f"{what} * {steps} steps" if steps > 1 else what)
 
 
 # What a Trainer's evaluation adds itself: transformers, trainer.py, evaluate.

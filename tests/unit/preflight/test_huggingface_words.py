@@ -274,6 +274,14 @@ MAPPED: list[Case] = [
         (False, "{'': True}"), (False, "{'body': 0}"), (False, "{'': 0, 'head': 1}"), (False, "{'': 'cpu'}"),
         (False, "{'': int(os.environ['LOCAL_RANK'])}"), (False, "None"),
     )],
+    *[("TW158", reported, but(mapped("{'': torch.cuda.current_device()}"), "model = ", f"{before}\nmodel = "), ONE)
+      for reported, before in (
+        (True, ""), (True, "import transformers\ntransformers.set_seed(1)"), (False, "torch.cuda.set_device(local)"),
+        (False, "from accelerate import PartialState\nPartialState()"),
+        (False, "torch.distributed.init_process_group()"),
+        (False, "from transformers import TrainingArguments\nTrainingArguments('/tmp/x')"),
+    )],
+    ("TW158", True, mapped("torch.cuda.current_device()"), ONE),
     ("TW158", False, mapped("'auto'", "model.generate(x)\n"), ONE),
     ("TW158", False, mapped("'auto'").replace(", device_map='auto'", ""), ONE),
     ("TW158", False, parser("'--gpu', type=int, default=0") + mapped("{'': args.gpu}"), ONE),

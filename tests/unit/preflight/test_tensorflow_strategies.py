@@ -93,6 +93,8 @@ CLUSTERS: list[Case] = [
     ),
 ]
 INDEX = "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+KEEPS = "more = []\n"
+KEPT = "tf.keras.callbacks.ModelCheckpoint(path)"
 CHIEF: list[Case] = [
     *[("TW168", reported, MULTI + BUILT + f"import json, os\n{INDEX}if index == 0:\n    {line}\n", MWMS)
       for reported, line in (
@@ -109,10 +111,25 @@ CHIEF: list[Case] = [
         (False, "def later():\n    if kind == 'chief':\n        model.save(path)\n"),
         ("warning", "kept = tf.train.CheckpointManager(point, path, 3)\nif kind == 'chief':\n    kept.save()\n"),
         (False, "kept = tf.train.CheckpointManager(point, path, 3)\nkept.save()\n"),
+        ("warning", f"{KEEPS}if kind == 'chief':\n    more.append({KEPT})\nmodel.fit(data, callbacks=more)\n"),
+        ("error", f"tf.keras.layers.BatchNormalization()\nmore = [{KEPT}] if kind == 'chief' else []\n"
+                  "model.fit(data, callbacks=more)\n"),
+        (False, f"{KEEPS}if kind == 'chief':\n    more.append({KEPT})\nelse:\n    more.append({KEPT})\n"
+                "model.fit(data, callbacks=more)\n"),
+        (False, f"model.fit(data, callbacks=[{KEPT}])\n"),
+        ("error", "if kind == 'chief':\n    model.load_weights(path)\n" + FIT),
+        ("error", "point = tf.train.Checkpoint(model=model)\nif kind == 'chief' and path:\n    point.restore(path)\n"
+                  + FIT),
+        (False, "point = tf.train.Checkpoint(model=model)\nif path:\n    point.restore(path)\n" + FIT),
+        (False, "if kind == 'chief':\n    model.load_weights(path)\nelse:\n    model.load_weights(other)\n" + FIT),
+        (False, FIT + "if kind == 'chief':\n    model.load_weights(path)\n"),
     )],
     ("TW168", "error", MULTI + BUILT + "if kind == 'chief':\n    model.save(path)\n", None),
     ("TW168", False, MULTI + BUILT + "if kind == 'chief':\n    model.save(path)\n", ONE),
     ("TW168", False, MIRRORED + BUILT + "if kind == 'chief':\n    model.save(path)\n", TWO),
+    # With parameter servers, the chief alone runs the program.
+    ("TW168", False, HEAD + "strategy = tf.distribute.ParameterServerStrategy(cluster)\n" + BUILT
+     + "if kind == 'chief':\n    model.load_weights(path)\n    model.fit(data)\n    model.save(path)\n", SERVERS),
 ]  # fmt: skip
 MADE = "model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
 COMPILED = "model.compile(optimizer='adam', loss='mse')\n"

@@ -1,0 +1,102 @@
+"""Steps of TensorFlow's replicas: gradients are summed once, and a dataset function makes batches of one replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import P4D, codes
+
+ONE: dict[str, Any] = {"instance_type": P4D, "plan": {"framework": "tensorflow"}}
+ONE_GPU = ONE | {"instance_type": "ml.p3.2xlarge"}
+LOOP = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+BATCH = 256
+{data}
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    optimizer = tf.keras.optimizers.SGD(0.1)
+    lost = tf.keras.losses.MeanSquaredError(reduction="none")
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.nn.compute_average_loss(lost(y, model(x)), global_batch_size=BATCH)
+    weights = model.trainable_variables
+    grads = tape.gradient(loss, weights)
+    replica = tf.distribute.get_replica_context()
+    {update}
+@tf.function
+def all_replicas(batch):
+    strategy.run(step, args=batch)
+for batch in batches:
+    all_replicas(batch)
+"""
+WHOLE = "batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((a, b)).batch(BATCH))"
+APPLY = "optimizer.apply_gradients(zip(grads, weights))"
+SUM = "grads = replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)"
+
+
+def lines(*each: str) -> str:
+    return "\n    ".join(each)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lines(SUM, APPLY),
+        lines("grads = replica.all_reduce('sum', grads)", APPLY),
+        lines(SUM, "clipped, norm = tf.clip_by_global_norm(grads, 1.0)", APPLY.replace("grads,", "clipped,")),
+        APPLY.replace("zip(grads", "zip(replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)"),
+        lines(SUM, "pairs = [(g, w) for g, w in zip(grads, weights)]", "optimizer.apply_gradients(pairs)"),
+    ],
+    ids=["sum", "word", "clipped", "inside", "pairs"],
+)
+def test_gradients_are_summed_twice(update):
+    assert "TW568" in codes(LOOP.format(data=WHOLE, update=update), ONE)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        APPLY,
+        lines(SUM, APPLY.replace("weights))", "weights), experimental_aggregate_gradients=False)")),
+        lines(SUM, APPLY.replace("weights))", "weights), skip_gradients_aggregation=True)")),
+        lines("total = replica.all_reduce('sum', grads)", "norm = tf.linalg.global_norm(total)", APPLY),
+        lines(
+            "norm = tf.linalg.global_norm(replica.all_reduce('sum', grads))",
+            "grads = [g / tf.maximum(norm, 1.0) for g in grads]",
+            APPLY,
+        ),
+        lines("shown = replica.all_reduce('sum', loss)", APPLY),
+    ],
+    ids=["once", "not again", "skipped", "measured", "scaled", "loss"],
+)
+def test_gradients_are_summed_once(update):
+    assert "TW568" not in codes(LOOP.format(data=WHOLE, update=update), ONE)
+
+
+PIPELINE = """
+class Pipeline:
+    def __init__(self, size):
+        self.size = size
+    def __call__(self, context):
+        rows = tf.data.Dataset.from_tensor_slices((a, b)).shard(context.num_input_pipelines, context.input_pipeline_id)
+        return rows.batch({size})
+batches = strategy.distribute_datasets_from_function(Pipeline(BATCH))
+"""
+FUNCTION = (
+    "def rows(context):\n    return tf.data.Dataset.from_tensor_slices((a, b)).batch({size})\n"
+    "batches = strategy.distribute_datasets_from_function(rows)"
+)
+
+
+@pytest.mark.parametrize(("data", "size"), [(PIPELINE, "self.size"), (FUNCTION, "BATCH")], ids=["object", "function"])
+def test_a_dataset_function_makes_batches_of_one_replica(data, size):
+    """The losses are divided by the size of one replica's batch, and there are eight replicas."""
+    text = LOOP.format(data=data.format(size=size), update=APPLY)
+    assert "TW424" in codes(text, ONE)
+    assert "TW424" not in codes(text, ONE_GPU)
+    share = LOOP.format(data=data.format(size=f"context.get_per_replica_batch_size({size})"), update=APPLY)
+    assert "TW424" not in codes(share, ONE)
+    assert "TW424" not in codes(LOOP.format(data=data.format(size="32"), update=APPLY), ONE)

@@ -1,0 +1,189 @@
+"""DeepSpeed's engine: what it does itself, and what ZeRO's stage 3 asks of a script."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.configurations import of_file, stage_of
+from trainwright.preflight.events import Event
+from trainwright.preflight.huggingface import PLAIN_BACKWARD
+from trainwright.preflight.loop import each_nth
+from trainwright.preflight.reader import Module
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, meant, qualified
+from trainwright.preflight.values import Value
+
+SCHEDULED_TWICE = Rule(
+    code="TW564",
+    severity="error",
+    title="a schedule that DeepSpeed's engine steps is stepped by the loop as well",
+    source="DeepSpeed, runtime/engine.py, _take_model_step: engine.step() calls lr_scheduler.step(); "
+    "deepspeedai/DeepSpeed #913, lucidrains/DALLE-pytorch #278",
+    remedy="Leave the loop's step out, or do not give the schedule to deepspeed.initialize.",
+)
+DROPPED = Rule(
+    code="TW565",
+    severity="error",
+    title="weights that stage 3 has gathered are changed, but not handed out again",
+    source="DeepSpeed's documentation of ZeRO-3, GatheredParameters: with modifier_rank=None changes are discarded "
+    "upon exit; deepspeedai/DeepSpeed #1046, huggingface/transformers #27464",
+    remedy="with deepspeed.zero.GatheredParameters(weights, modifier_rank=0): …",
+)
+RULES = (SCHEDULED_TWICE, DROPPED)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or code.imports("deepspeed") is None:
+        return
+    yield from _dropped(code)
+    if code.imports("deepspeed", certain=True) is not None:
+        yield from _stepped(code)
+
+
+def _stepped(code: ScriptFacts) -> Iterator[Finding]:
+    """Report what bypasses the engine."""
+    made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
+    if not made or (code.imports("transformers") is not None and not code.backwards):
+        return
+    both = any(e.args and e.receiver is not None for e in code.ran("backward"))
+    for event in code.ran("backward", live=True):
+        if both:
+            break  # with and without DeepSpeed
+        if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.backward(loss)")
+            return
+    steps = code.ran("step", live=True)
+    engines = [e for e in steps if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags]
+    yield from _stepped_twice(steps, engines)
+    yield from _scheduled_twice(code, engines)
+    yield from _counted_twice(code)
+    for event in code.ran("step", live=True):
+        receiver = event.receiver
+        alone = not event.guards or not any(
+            e.receiver is not None and "deepspeed" in e.receiver.tags for e in code.ran("step")
+        )
+        if (
+            receiver is not None
+            and "optimizer" in receiver.tags
+            and not receiver.tags & {"deepspeed", "accelerate"}
+            and event.loops
+            and alone
+        ):
+            yield at(PLAIN_BACKWARD, event, f"`{event.text}` instead of engine.step()")
+            return
+
+
+def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an engine that is stepped after each n-th batch: it counts the batches itself, by its steps."""
+    backwards = [
+        e for e in code.ran("backward", live=True) if e.receiver is not None and "deepspeed" in e.receiver.tags
+    ]
+    for event in code.ran("step", live=True):
+        if event.receiver is None or not {"model", "deepspeed"} <= event.receiver.tags:
+            continue
+        every = each_nth(event)
+        if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
+            what = f"`{event.text}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
+            yield at(PLAIN_BACKWARD, event, what)
+            return
+
+
+def _stepped_twice(steps: list[Event], engines: list[Event]) -> Iterator[Finding]:
+    """Report a step of the optimizer that the engine steps."""
+    for event in steps:
+        twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
+        if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
+            what = f"`{event.text}`: the engine in line {twice[0].line} steps it already"
+            yield at(PLAIN_BACKWARD, event, what, severity="warning")
+            return
+
+
+def _scheduled_twice(code: ScriptFacts, engines: list[Event]) -> Iterator[Finding]:
+    """Report steps of a schedule that the engine was given, or has made from its configuration."""
+    made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
+    given = [value for e in made if (value := e.arg("lr_scheduler", 5)) is not None and value.single() is not None]
+    theirs = bool(given) or any("scheduler" in (_configuration(e).attrs or {}) for e in made)
+    for event in code.ran("step", live=True):
+        twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
+        base = event.receiver
+        if not twice or base is None or event.under("flag") not in (None, *twice[0].guards):
+            continue
+        if (theirs and base.made_by("deepspeed.Scheduler")) or any(base is value for value in given):
+            what = f"`{event.text}`: `{twice[0].text}` in line {twice[0].line} does it already"
+            yield at(SCHEDULED_TWICE, event, what)
+            return
+
+
+def _configuration(start: Event) -> Value:
+    """Return the configuration that ``deepspeed.initialize`` gets."""
+    return of_file(start.module, start.arg("config", 10) or start.arg("config_params"))
+
+
+# Methods that change a tensor, or a module's parameters.
+_CHANGES = frozenset(
+    [
+        *("copy_", "fill_", "zero_", "normal_", "uniform_", "trunc_normal_", "add_", "sub_", "mul_", "div_", "lerp_"),
+        *("addcmul_", "clamp_", "masked_fill_", "index_copy_", "load_state_dict", "reset_parameters"),
+    ]
+)
+
+
+def _dropped(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a block that gathers weights and changes them, without a process whose change is kept."""
+    stages = [stage_of(_configuration(e)) for e in code.ran("initialize") if e.name == "deepspeed.initialize"]
+    staged = bool(code.ran("Init")) or 3 in stages
+    if stages and not staged and all(isinstance(stage, int) for stage in stages):
+        return  # nothing is divided
+    blocks = ((module, node) for module in code.modules for node in module.nodes if isinstance(node, ast.With))
+    for module, block in blocks:
+        for call in (item.context_expr for item in block.items):
+            if not isinstance(call, ast.Call) or not qualified(module, call.func).endswith("GatheredParameters"):
+                continue
+            change = _change(module, block, _gathered(module, call))
+            if not _modified(call) and change is not None:
+                what = f"`{ast.unparse(change)[:60]}` in the block of `{ast.unparse(call)[:60]}`"
+                yield at(DROPPED, (module, change), what, severity=None if staged else "warning")
+                return
+
+
+def _modified(call: ast.Call) -> bool:
+    """Return whether a process is named whose changes are kept, or may be."""
+    given = [k.value for k in call.keywords if k.arg in ("modifier_rank", None)] or call.args[1:2]
+    return any(not (isinstance(value, ast.Constant) and value.value is None) for value in given)
+
+
+def _gathered(module: Module, call: ast.Call) -> list[str]:
+    """Return how the script writes what is gathered: ``model`` of ``list(model.parameters())``."""
+    given = next((k.value for k in call.keywords if k.arg == "params"), call.args[0] if call.args else None)
+    if given is None:
+        return []
+    parts = []
+    for written in (given, meant(module, given)):
+        whole = written
+        while isinstance(whole, ast.Call) and ast.unparse(whole.func) in ("list", "tuple") and whole.args:
+            whole = whole.args[0]
+        parts += whole.elts if isinstance(whole, ast.List | ast.Tuple) else [whole]
+    return [re.sub(r"\.parameters\(\)$", "", ast.unparse(part)) for part in parts]
+
+
+def _change(module: Module, block: ast.With, gathered: list[str]) -> ast.AST | None:
+    """Return where a block changes what was gathered; None if it only reads it."""
+    for node in (inner for statement in block.body for inner in ast.walk(statement)):
+        target: ast.AST | None = None
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            plain = isinstance(target, ast.Name) or (isinstance(target, ast.Attribute) and target.attr != "data")
+            target = None if plain and isinstance(node, ast.Assign) else target
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in _CHANGES and not qualified(module, node.func).startswith("torch.nn.init."):
+                target = node.func.value
+            elif qualified(module, node.func).startswith("torch.nn.init.") and node.args:
+                target = node.args[0]
+        text = ast.unparse(target) if target is not None else ""
+        if any(text == each or text.startswith((f"{each}.", f"{each}[")) for each in gathered):
+            return node
+    return None
