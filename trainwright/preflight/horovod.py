@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, of_rank
+from trainwright.preflight.syntax import at
 
 GUIDE = "Horovod's documentation, usage with TensorFlow, Keras and PyTorch"
 STRATEGIES = "TensorFlow's guide for multi-worker training"
@@ -291,9 +291,6 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     # rows[hvd.rank() :: hvd.size()]
     indices = (ast.unparse(n.slice) for m in code.modules for n in m.nodes if isinstance(n, ast.Subscript))
     hashed = hashed or any(re.search("(?<!local_)rank", index) for index in indices)
-    # first = hvd.rank() * size; rows[first : first + size]
-    slices = ((m, n.lower) for m in code.modules for n in m.nodes if isinstance(n, ast.Slice) and n.lower is not None)
-    hashed = hashed or any(of_rank(code, module, first) for module, first in slices)
     # number % hvd.size() == hvd.rank()
     compared = (ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.Compare))
     hashed = hashed or any("%" in text and re.search("(?<!local_)rank", text) for text in compared)
