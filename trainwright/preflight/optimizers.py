@@ -48,7 +48,7 @@ def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
     for place, model, severity in places:
         if any(guard.off for guard in place.guards) or any(e.order > place.order for e in later):
             continue
-        before = [e for e in made if _holds(code, e, model) and not _apart(e, place)]
+        before = [e for e in made if e.order < place.order and _holds(code, e, model) and not _apart(e, place)]
         steps = [e for e in code.ran("step", live=True) if e.order > place.order and _of_optimizer(e)]
         if before and steps:
             what = (

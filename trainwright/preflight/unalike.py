@@ -84,6 +84,8 @@ def own_seed(code: ScriptFacts, drawn: Event, library: tuple[str, ...] = _TORCH_
         return None
     own = seeds[-1].arg("device_specific", 1)
     by_rank = any(value.tags & {"rank", "local_rank"} for value in seeds[-1].args)
+    if any(isinstance(node, ast.Sub) for node in ast.walk(seeds[-1].node)):
+        return None  # the rank may have been added before
     return seeds[-1] if by_rank or (own is not None and own.single() is True) else None
 
 

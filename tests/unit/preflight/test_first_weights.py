@@ -57,6 +57,7 @@ BY_RANK = "group.chance(7 + group.rank)"
         (True, "torch.manual_seed(1000 * (group.rank + 1))", ""),
         (True, BY_RANK, "if os.path.exists('a.pt'):\n    net.load_state_dict(torch.load('a.pt', map_location='cpu'))"),
         (False, "group.chance(7)", ""),
+        (False, "seed = 7 + group.rank\ntorch.manual_seed(seed - group.rank)", ""),
         (False, "group.chance(7)", "torch.manual_seed(group.rank)"),
         (False, BY_RANK, "for p in net.parameters():\n    dist.broadcast(p.data, 0)"),
         (False, BY_RANK, "for p in net.parameters():\n    dist.all_reduce(p.data)\n    p.data /= group.size"),

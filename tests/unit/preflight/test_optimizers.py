@@ -48,6 +48,7 @@ HEADS = [
     (False, SGD + "other_head(net, 9)\n" + SGD),
     (False, "optimizer = torch.optim.SGD(net.layer4.parameters(), lr=0.1)\nother_head(net, 9)"),
     (False, SGD + "teacher = models.resnet50()\nother_head(teacher, 9)"),
+    (False, "other_head(net, 9)\noptimizer_kwargs = {'lr': 0.1}\n" + SGD.replace("lr=0.1", "**optimizer_kwargs")),
     (False, "if pretrained:\n    " + SGD + "else:\n    other_head(net, 9)\n    " + SGD),
 ]
 WORDS = """
