@@ -162,7 +162,9 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         if isinstance(op, ast.Gt | ast.NotEq):
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
-    return Value(tags=(left.tags | right.tags) & _COMPARED)
+    whether = other is None and isinstance(op, ast.Is | ast.IsNot) and left.tags & {"loader", "dataset"}
+    # That there are data is the same everywhere, though each process has its own share of them.
+    return Value(tags=(left.tags | right.tags) & _COMPARED - ({"own"} if whether else set()))
 
 
 def _model(value: Value) -> bool:

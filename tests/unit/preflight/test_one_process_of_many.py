@@ -101,3 +101,24 @@ READS = "torch.cuda.set_device(args.local_rank)"
 )
 def test_a_rank_that_nothing_reads_or_that_the_job_gives_to_its_only_process(reads, job, reported):
     assert ("TW123" in codes(FLAG.format(reads=reads), job)) is reported
+
+
+MEASURES = """
+import os
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+validation = rows if asked else None
+loader = DataLoader(validation, sampler=DistributedSampler(validation)) if validation is not None else None
+if {test}:
+    dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "reported"), [("loader is not None", False), ("max(x.sum().item() for x in loader) > 9", True)]
+)
+def test_whether_there_are_data_is_the_same_everywhere(test, reported):
+    assert ("TW401" in codes(MEASURES.format(test=test), GPUS)) is reported
