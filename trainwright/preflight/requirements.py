@@ -112,7 +112,7 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
     except RequestError:  # reported where the file itself is checked
         return None
     for _, text in lines:
-        wanted = _requirement(text)
+        wanted = _requirement(text) if name in canonicalize_name(text) else None
         if wanted is not None and canonicalize_name(wanted.name) == name and wanted.specifier:
             return wanted.specifier
     return None

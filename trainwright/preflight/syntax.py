@@ -389,8 +389,8 @@ def meant(module: Module, node: ast.expr) -> ast.expr:
 def of_rank(code: ScriptCode, module: Module, node: ast.expr) -> bool:
     """Return whether an expression depends on the rank, or is a name that something is assigned to which does."""
     text = ast.unparse(node)
-    given = [n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == text]
-    return any(map(code.of_rank, [node, *given]))
+    assigned = [n for n in module.nodes if isinstance(n, ast.Assign) and type(n.targets[0]) is type(node)]
+    return any(map(code.of_rank, [node, *(n.value for n in assigned if ast.unparse(n.targets[0]) == text)]))
 
 
 def first(calls: Iterable[Call]) -> Call | None:
