@@ -44,7 +44,8 @@ def extended(entry: Line) -> Line | None:
     Returns:
         None if AWS has not published such a container, or the line is not one of AWS's.
     """
-    from trainwright.sagemaker.dlc import FRAMEWORKS, dlc_image
+    from trainwright.sagemaker.dlc import FRAMEWORKS
+    from trainwright.sagemaker.dlc_lookup import dlc_image
 
     line = entry.line
     if line.base.kind == "debian" or line.framework not in FRAMEWORKS.values():

@@ -48,20 +48,19 @@ def carried(image: str) -> Carried:
 def of_job(job: Job) -> Carried:
     """The packages of a job's image: of its build record here, else of the lock of its plan.
 
-    A container of AWS has its own, whatever line the job's plan compares it with.
+    A container of AWS has packages of its own, whatever image line the job's plan names.
 
     Raises:
         RequestError: they are not known, or the request for the plan is invalid.
         Conflict: no image line fits the request.
     """
-    from trainwright.sagemaker.dlc import load_dlc
+    from trainwright.sagemaker.dlc import GALLERY, accounts_of_aws
 
-    account = (job.image or "").partition(".dkr.ecr.")[0]
-    of_aws = any(account in accounts.values() for accounts in load_dlc().accounts.values())
-    if of_aws or (job.image or "").startswith("public.ecr.aws/deep-learning-containers/"):
+    image = job.image or ""
+    if image.partition(".dkr.ecr.")[0] in accounts_of_aws() or image.startswith(f"{GALLERY}/"):
         raise RequestError(
-            f"{job.image}: a container of AWS, whose packages no image line names",
-            remedy="./invoke build --base dlc makes an image of it, whose build records them.",
+            f"{image}: a container of AWS, whose packages no image line names",
+            remedy="An image that ./invoke build --base dlc makes from it records its packages.",
         )
     return of_plan(resolve_plan(job.plan)) if job.plan else carried(str(job.image))
 

@@ -92,11 +92,13 @@ class SignatureGate:
 
         AWS's own containers, tags of the engine and other registries are not the site's to sign: they are passed over.
         """
+        from trainwright.sagemaker.dlc import accounts_of_aws
+
         name, _, digest = address.partition("@")
         host, _, rest = name.partition("/")
         repository, _, tag = rest.partition(":")
         found = parse_host(host)
-        if not self.required or found is None or found[0] in _accounts_of_aws():
+        if not self.required or found is None or found[0] in accounts_of_aws():
             return None
         place = PushPlace(*found, repository)
         if not digest:
@@ -226,14 +228,6 @@ def _notation(ecr: Ecr, registry: Registry, image: ImageManifest, trusted: _Trus
     for one in ecr.referrers(image.digest, notation.ARTIFACT):
         verdict = notation.judge(registry.document(one.digest), image, trusted.notation, datetime.now(UTC))
         yield _row("notation", one.digest, verdict.signer, says=verdict.fault)
-
-
-def _accounts_of_aws() -> set[str]:
-    """The accounts of AWS's training containers."""
-    from trainwright.sagemaker.dlc import load_dlc
-
-    table = load_dlc()
-    return {account for accounts in table.accounts.values() for account in accounts.values()}
 
 
 def _certificates(name: str, content: bytes | None = None) -> list[Any]:

@@ -22,10 +22,10 @@ from trainwright.sagemaker.dlc import (
     Recorded,
     Snapshot,
     Support,
-    dlc_image,
     load_dlc,
     read_table,
 )
+from trainwright.sagemaker.dlc_lookup import dlc_image
 
 TABLE = load_dlc()
 WEST = "us-west-2"

@@ -16,11 +16,10 @@ from trainwright.sagemaker.dlc import (
     FRAMEWORKS,
     PATH,
     Snapshot,
-    dlc_image,
     load_dlc,
-    neighbours,
     registry_of,
 )
+from trainwright.sagemaker.dlc_lookup import dlc_image, neighbours
 
 TABLE = load_dlc()
 WEST = "us-west-2"
