@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
@@ -18,9 +17,7 @@ from trainwright.preflight.resuming import GOES_ON
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Function, ancestors, at, qualified
 from trainwright.preflight.values import WRAPPERS, Value, within
-
-if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
+from trainwright.preflight.versions import admits
 
 NO_OUTPUTS = Rule(
     code="TW489",
@@ -125,21 +122,11 @@ def _signature(code: ScriptFacts) -> Iterator[Finding]:
                 continue
             names = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
             asked = asked_for(module.path.parent / FILE, "transformers")
-            if "num_items_in_batch" in names or (asked is not None and not _newer(asked)):
+            if "num_items_in_batch" in names or (asked is not None and not admits(asked, "4.46")):
                 continue
             what = f"`def compute_loss({ast.unparse(node.args)[:60]})` does not accept num_items_in_batch"
             yield at(OLD_LOSS, (module, node), what, severity=None if asked is not None else "note")
             return
-
-
-def _newer(asked: SpecifierSet) -> bool:
-    """Return whether pip takes a transformers whose Trainer gives num_items_in_batch."""
-    from packaging.version import Version
-
-    pins = [Version(each.version) for each in asked if each.operator == "==" and not each.version.endswith(".*")]
-    # One of each minor release, and those to come.
-    later = (*(f"4.{minor}.0" for minor in range(46, 60)), "5.0.0", "99")
-    return any(pin >= Version("4.46") for pin in pins) if pins else any(map(asked.contains, later))
 
 
 def _states(code: ScriptFacts) -> Iterator[Finding]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from trainwright.preflight.requirements import FILE, asked_for
 from trainwright.preflight.script_facts import ScriptFacts
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 
 def before(code: ScriptFacts, package: str, limit: str) -> bool | None:
@@ -16,15 +20,20 @@ def before(code: ScriptFacts, package: str, limit: str) -> bool | None:
     """
     from packaging.version import Version
 
-    first = Version(limit)
     asked = next((found for m in code.modules if (found := asked_for(m.path.parent / FILE, package))), None)
     named = re.search(rf"-{package}(\d+(?:\.\d+)+)", code.job.image or "") if code.job is not None else None
     if named is not None and (asked is None or asked.contains(named[1])):
-        return Version(named[1]) < first
-    if asked is None:
-        return None
-    exact = [Version(each.version) for each in asked if each.operator == "==" and not each.version.endswith(".*")]
-    if exact:
-        return exact[0] < first
-    least = [Version(each.version) for each in asked if each.operator in (">=", ">", "~=")]
-    return not (asked.contains(limit) or asked.contains("999") or any(version >= first for version in least))
+        return Version(named[1]) < Version(limit)
+    return None if asked is None else not admits(asked, limit)
+
+
+def admits(asked: SpecifierSet, limit: str) -> bool:
+    """Return whether requirements admit a version from this one on, which pip then takes."""
+    from packaging.version import Version
+
+    first = Version(limit)
+    pins = [Version(each.version) for each in asked if each.operator == "==" and not each.version.endswith(".*")]
+    if pins:
+        return pins[0] >= first
+    least = [each.version.removesuffix(".*") for each in asked if each.operator in ("==", ">=", ">", "~=")]
+    return asked.contains(limit) or asked.contains("999") or any(Version(version) >= first for version in least)

@@ -25,6 +25,9 @@ Weighted(model=model, args=arguments, train_dataset=rows).train()
     ("wanted", "severity"),
     [
         ("transformers==4.49.0", "error"),
+        ("transformers~=4.47.1", "error"),
+        ("transformers~=4.45.1", None),
+        ("transformers==4.47.*", "error"),
         ("transformers>=4.40", "error"),
         ("transformers~=4.40", "error"),
         ("Transformers[torch]==4.46.*  # ours", "error"),
