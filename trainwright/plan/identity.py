@@ -133,7 +133,7 @@ def _named(components: Mapping[str, Any], steps: str) -> dict[str, Any]:
 
     def named(component: str, file: str) -> bool:
         path = f"{component}/{file}"
-        # A name with other signs is no word: it counts as soon as it is there.
+        # The pattern cannot tell where a name with other characters ends: any mention counts.
         return component in words or path in words or (not _WORD(path) and f"components/{path}" in steps)
 
     return {

@@ -6,7 +6,7 @@ import ast
 import re
 
 from trainwright.preflight import paths
-from trainwright.preflight.events import Event, Exit, Guard, JobStart, Put
+from trainwright.preflight.events import Event, Exit, Guard, JobStart, Replacement
 from trainwright.preflight.known import role, said
 from trainwright.preflight.reader import Module
 from trainwright.preflight.values import FLOWS, NONE, Code, Value, covers, join, merge, of_several
@@ -63,7 +63,7 @@ class AbstractState:
         # Loops that each process ends by what it computed from its own share of the data: file, place.
         self.own_loops: list[tuple[Module, ast.While]] = []
         # Layers that are put into a model, and optimizers that take the place of others.
-        self.puts: list[Put] = []
+        self.replacements: list[Replacement] = []
         # What is asked of a wrapper, though only the model in it has it: file, place, conditions.
         self.covered: list[tuple[Module, ast.Attribute, tuple[Guard, ...]]] = []
         # Names that only some processes have, by scope, with the value that they got there and the condition.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from trainwright.preflight import argparse_values, configurations, library, methods, unequal
 from trainwright.preflight.abstract_state import AbstractState
 from trainwright.preflight.conditions import asks_for_result
-from trainwright.preflight.events import OF_RANK, Event, Put
+from trainwright.preflight.events import OF_RANK, Event, Replacement
 from trainwright.preflight.known import MODEL, said
 from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
 
@@ -263,13 +263,13 @@ class Calls(AbstractState):
             whole = whole.of
         layer = any(re.match(r"torch\.nn\.(?!parallel|Data)", made) for made in value.made)
         if layer and whole is not None and "model" in whole.tags and not self.detached:
-            self.puts.append(Put(self.module, target, value, whole, self.guards, len(self.events)))
+            self.replacements.append(Replacement(self.module, target, value, whole, self.guards, len(self.events)))
 
     def _replaces(self, target: ast.Name | ast.Attribute, value: Value, there: Value | None) -> None:
         """Note an optimizer that takes the place of another."""
         both = there is not None and there is not value and "optimizer" in there.tags & value.tags
         if both and there is not None and not self.detached:
-            self.puts.append(Put(self.module, target, value, there, self.guards, len(self.events)))
+            self.replacements.append(Replacement(self.module, target, value, there, self.guards, len(self.events)))
 
     def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: Scope) -> None:
         items = value.items

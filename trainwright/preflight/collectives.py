@@ -119,7 +119,7 @@ def _of_accelerate(code: ScriptFacts, event: Event) -> str:
 
 
 def stage_3_of_accelerate(code: ScriptFacts) -> Event | None:
-    """Return the plugin that tells Accelerate to use ZeRO's stage 3; None if there is none."""
+    """Return the call that makes Accelerate use ZeRO stage 3, or None."""
     for event in code.ran("DeepSpeedPlugin", live=True):
         stage = event.arg("zero_stage", 3)
         if 3 in (

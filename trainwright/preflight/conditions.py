@@ -163,7 +163,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
     whether = other is None and isinstance(op, ast.Is | ast.IsNot) and left.tags & {"loader", "dataset"}
-    # That there are data is the same everywhere, though each process has its own share of them.
+    # Whether there are data is the same in all processes, though each has a share of its own.
     return Value(tags=(left.tags | right.tags) & _COMPARED - ({"own"} if whether else set()))
 
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's engine: what it does itself, and what ZeRO's stage 3 asks of a script."""
+"""DeepSpeed: what its engine does by itself, and what ZeRO stage 3 requires of a script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainwright.preflight.values import Value
 SCHEDULED_TWICE = Rule(
     code="TW564",
     severity="error",
-    title="a schedule that DeepSpeed's engine steps is stepped by the loop as well",
+    title="the loop steps a schedule that DeepSpeed's engine steps as well",
     source="DeepSpeed, runtime/engine.py, _take_model_step: engine.step() calls lr_scheduler.step(); "
     "deepspeedai/DeepSpeed #913, lucidrains/DALLE-pytorch #278",
     remedy="Leave the loop's step out, or do not give the schedule to deepspeed.initialize.",
@@ -27,7 +27,7 @@ SCHEDULED_TWICE = Rule(
 DROPPED = Rule(
     code="TW565",
     severity="error",
-    title="weights that stage 3 has gathered are changed, but not handed out again",
+    title="weights that were gathered under ZeRO-3 are changed, and the change is discarded",
     source="DeepSpeed's documentation of ZeRO-3, GatheredParameters: with modifier_rank=None changes are discarded "
     "upon exit; deepspeedai/DeepSpeed #1046, huggingface/transformers #27464",
     remedy="with deepspeed.zero.GatheredParameters(weights, modifier_rank=0): …",

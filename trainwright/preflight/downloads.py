@@ -28,7 +28,7 @@ ISOLATED = Rule(
 ONE_HOST = Rule(
     code="TW469",
     severity="error",
-    title="the first process of the job alone fetches or writes what every host reads, so the others have none",
+    title="only the first process of the job fetches or writes what every host reads, so the other hosts lack it",
     source="PyTorch's documentation of torch.distributed: rank is that of all processes, and hosts share no disk; "
     "AWS's SMDDP examples download in local rank 0; huggingface/transformers #12421: each host saves",
     remedy="if local_rank == 0: … (the first process of each host), then a barrier; or an input channel.",

@@ -99,7 +99,7 @@ class Exit:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Put:
+class Replacement:
     """A layer that is put into a model, or an optimizer that takes the place of another.
 
     Attributes:

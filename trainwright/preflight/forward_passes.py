@@ -1,4 +1,4 @@
-"""Forward passes of DistributedDataParallel that its own preparations disturb: buffers, and checkpoints."""
+"""Forward passes that DistributedDataParallel itself disturbs: by broadcast buffers, or under checkpointing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainwright.preflight.values import Value, within
 TWO_PASSES = Rule(
     code="TW555",
     severity="error",
-    title="a second pass of DistributedDataParallel overwrites statistics that the backward of the first one needs",
+    title="a second forward pass of DistributedDataParallel overwrites statistics that backward of the first one needs",
     source="pytorch/pytorch #22095: the wrapper sends the buffers of batch normalization before each forward; autograd "
     'raises "one of the variables needed for gradient computation has been modified by an inplace operation"',
     remedy="One pass over torch.cat([first, second]), SyncBatchNorm, or DistributedDataParallel(…, "

@@ -1,4 +1,4 @@
-"""Keras: how many passes over the data fit makes, and whether the data are enough for them."""
+"""Keras: how many epochs fit runs, and whether the data last that long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainwright.preflight.syntax import at, meant
 USED_UP = Rule(
     code="TW566",
     severity="warning",
-    title="data that do not repeat are used up after the first epoch, as fit counts the steps of each",
+    title="data that do not repeat run out after the first epoch, as steps_per_epoch covers all of them",
     source="TensorFlow's API documentation of Model.fit: \"Your input ran out of data; interrupting training. Make "
     'sure that your dataset can generate at least steps_per_epoch * epochs batches"; tensorflow/tensorflow #36153, '
     "#25254",
@@ -23,7 +23,7 @@ USED_UP = Rule(
 FEWER_EPOCHS = Rule(
     code="TW567",
     severity="warning",
-    title="both the epochs and the data of each are divided by the number of processes",
+    title="both the epochs and the data are divided by the number of processes",
     source="Horovod's examples for Keras divide the epochs where every process reads all of the data, or the steps of "
     "an epoch; horovod/horovod #1857, #1008",
     remedy="epochs=args.epochs, where each process has its share of the data.",

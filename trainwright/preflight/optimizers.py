@@ -1,4 +1,4 @@
-"""What optimizers and schedules hold on to: parameters, and optimizers, that others have replaced since."""
+"""Optimizers and schedules that still hold parameters, or an optimizer, that were replaced later."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.events import Event, Put
+from trainwright.preflight.events import Event, Replacement
 from trainwright.preflight.known import OPTIMIZER
 from trainwright.preflight.loop import STALE
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value, within
+from trainwright.preflight.versions import before
 
 OLD_SCHEDULE = Rule(
     code="TW552",
     severity="error",
-    title="a schedule goes on stepping an optimizer that another one has replaced, so the learning rate stays as it is",
+    title="the schedule still changes an optimizer that was replaced, so the learning rate stays the same",
     source="PyTorch, torch/optim/lr_scheduler.py: a schedule sets the rates of the optimizer that it got; "
     "Lightning-AI/pytorch-lightning #12812",
-    remedy="Make a schedule of the new optimizer as well, or free the parameters and keep the optimizer: "
+    remedy="Create a schedule for the new optimizer as well, or keep the optimizer and add the new parameters: "
     "optimizer.add_param_group(…).",
 )
 RULES = (OLD_SCHEDULE,)
@@ -29,7 +30,7 @@ _TRAINED = re.compile(r"^torch\.nn\.(\w+\.)*(Linear|Bilinear|Conv\w+|Embedding\w
 _SCHEDULES = re.compile(r"\.lr_scheduler\.\w+$|^transformers\.([\w.]+\.)?get_(\w+_)?schedule")
 # From this release on, the old embedding gets the new weights (transformers 4.43.0, modeling_utils.py,
 # _get_resized_embeddings); before it, a new one takes its place (4.42.4).
-_KEPT_SINCE = (4, 43)
+_KEPT_SINCE = "4.43.0"
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -44,7 +45,7 @@ def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
     """Report layers that are replaced, or embeddings that are resized, after an optimizer got the parameters."""
     made = [e for e in code.events if "optimizer" in e.result.tags and e.result.made and not e.detached]
     later = [*(e for e in made if not _wraps(e)), *code.ran("add_param_group", live=True)]
-    places: list[tuple[Event | Put, Value, Severity]] = [*_layers(code), *_resized(code)]
+    places: list[tuple[Event | Replacement, Value, Severity]] = [*_layers(code), *_resized(code)]
     for place, model, severity in places:
         if any(guard.off for guard in place.guards) or any(e.order > place.order for e in later):
             continue
@@ -58,11 +59,11 @@ def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _layers(code: ScriptFacts) -> Iterator[tuple[Put, Value, Severity]]:
+def _layers(code: ScriptFacts) -> Iterator[tuple[Replacement, Value, Severity]]:
     """Yield where layers with parameters are put into a model, and the model."""
-    for put in code.puts:
-        if _new(code, put.value):
-            yield put, put.into, "error"
+    for change in code.replacements:
+        if _new(code, change.value):
+            yield change, change.into, "error"
 
 
 def _new(code: ScriptFacts, layer: Value) -> bool:
@@ -75,13 +76,11 @@ def _new(code: ScriptFacts, layer: Value) -> bool:
 
 def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Value, Severity]]:
     """Yield where embeddings are resized, the model, and how sure it is that a new one takes the old one's place."""
-    image = code.job.image if code.job is not None else None
-    found = re.search(r"transformers-?(\d+)\.(\d+)", image or "")
-    version = tuple(map(int, found.groups())) if found else None
+    replaced = before(code, "transformers", _KEPT_SINCE)
     adapted = code.mentions("requires_grad_", "get_peft_model")  # what is frozen stays frozen
-    if adapted or (version is not None and version >= _KEPT_SINCE):
+    if adapted or replaced is False:
         return
-    grows = version is not None and bool(code.ran("add_tokens", "add_special_tokens", live=True))
+    grows = replaced is True and bool(code.ran("add_tokens", "add_special_tokens", live=True))
     for event in code.ran("resize_token_embeddings", live=True):
         if event.receiver is not None:
             yield event, event.receiver, "error" if grows else "warning"
@@ -106,7 +105,7 @@ def _holds(code: ScriptFacts, made: Event, model: Value) -> bool:
     return call is not None and any(value is model for value in (*call.args, *call.keywords.values()))
 
 
-def _apart(event: Event, place: Event | Put) -> bool:
+def _apart(event: Event, place: Event | Replacement) -> bool:
     """Return whether a call and a place are on different sides of a condition."""
     sides = {guard.node: guard.side for guard in place.guards}
     return any(sides.get(guard.node, guard.side) is not guard.side for guard in event.guards)
@@ -115,31 +114,33 @@ def _apart(event: Event, place: Event | Put) -> bool:
 def _old_schedule(code: ScriptFacts) -> Iterator[Finding]:
     """Report a schedule that is stepped after its optimizer was replaced, where none is made for the new one."""
     schedules = [e for e in code.events if _SCHEDULES.search(e.name) and not e.detached]
-    for put in code.puts:
-        maker = code.maker(put.value)
+    for change in code.replacements:
+        maker = code.maker(change.value)
         if maker is None or not OPTIMIZER.search(maker.name) or _wraps(maker):
             continue
-        if any(e.order > put.order for e in schedules) or _given_to_schedule(code):
+        if any(e.order > change.order for e in schedules) or _given_to_schedule(code):
             continue
         for schedule in schedules:
             held = schedule.arg("optimizer", 0)
-            if held is not put.into or schedule.order > maker.order or _apart(schedule, put):
+            if held is not change.into or schedule.order > maker.order or _apart(schedule, change):
                 continue
-            step = next((e for e in code.ran("step", live=True) if _steps(e, schedule, put, maker)), None)
+            step = next((e for e in code.ran("step", live=True) if _steps(e, schedule, change, maker)), None)
             if step is not None:
-                what = f"`{ast.unparse(put.node)}` is another optimizer from here on, and `{step.text}` in line"
-                yield at(OLD_SCHEDULE, (put.module, put.node), f"{what} {step.line} sets the rates of the one before")
+                what = f"`{ast.unparse(change.node)}` is another optimizer from here on, and `{step.text}` in line"
+                yield at(
+                    OLD_SCHEDULE, (change.module, change.node), f"{what} {step.line} sets the rates of the one before"
+                )
                 return
 
 
-def _steps(step: Event, schedule: Event, put: Put, maker: Event) -> bool:
+def _steps(step: Event, schedule: Event, change: Replacement, maker: Event) -> bool:
     """Return whether a schedule is stepped wherever a new optimizer is used, not only as long as the old one was."""
     mine = step.receiver is schedule.result or (step.receiver is not None and step.receiver.of is schedule.result)
-    again = step.order > put.order or bool(set(step.loops) & set(maker.loops))
-    return mine and again and set(step.guards) <= set(put.guards)
+    again = step.order > change.order or bool(set(step.loops) & set(maker.loops))
+    return mine and again and set(step.guards) <= set(change.guards)
 
 
 def _given_to_schedule(code: ScriptFacts) -> bool:
-    """Return whether a schedule is told of another optimizer: ``schedule.optimizer = optimizer``."""
+    """Return whether the script hands a schedule another optimizer: ``schedule.optimizer = optimizer``."""
     stores = (n for m in code.modules for n in m.nodes if isinstance(n, ast.Attribute) and n.attr == "optimizer")
     return any(isinstance(n.ctx, ast.Store) and "sched" in ast.unparse(n.value).lower() for n in stores)

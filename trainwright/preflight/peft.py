@@ -1,4 +1,4 @@
-"""PEFT's adapters: what has to be on for them to get gradients."""
+"""PEFT: what adapters need to get gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.preflight.versions import before
 NO_INPUT_GRADIENT = Rule(
     code="TW562",
     severity="error",
-    title="adapters under reentrant checkpoints, whose inputs require no gradient, so the adapters get none",
+    title="adapters get no gradients: under reentrant checkpointing, the inputs have to require one",
     source="transformers before 5.0, modeling_utils.py, gradient_checkpointing_enable: use_reentrant is True, and "
     "gradients of the inputs are enabled for its own adapters only; huggingface/transformers #28335, #42489, "
     'huggingface/peft #137: "element 0 of tensors does not require grad"',

@@ -21,7 +21,7 @@ REPLICA_LOSS = Rule(
 SUMMED_TWICE = Rule(
     code="TW568",
     severity="error",
-    title="gradients are summed over the replicas by hand, and by apply_gradients again",
+    title="gradients are summed over the replicas by hand, and again by apply_gradients",
     source="TensorFlow's API documentation of Optimizer.apply_gradients: it sums gradients of all replicas unless "
     "experimental_aggregate_gradients (skip_gradients_aggregation) says otherwise; tensorflow/models #8433",
     remedy="apply_gradients(…, experimental_aggregate_gradients=False) (skip_gradients_aggregation=True from 2.11).",

@@ -119,22 +119,20 @@ def _other_rates(code: ScriptFacts) -> Iterator[Finding]:
 
 def _replaced(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
     """Report a layer that is put into a model after DistributedDataParallel has registered its parameters."""
-    for put in (each for each in code.puts if "optimizer" not in each.value.tags):
-        base = put.into
-        sides = {guard.node: guard.side for guard in put.guards}
+    for change in (each for each in code.replacements if "optimizer" not in each.value.tags):
+        base = change.into
+        sides = {guard.node: guard.side for guard in change.guards}
         for wrap in wraps:
             if any(sides.get(guard.node, guard.side) is not guard.side for guard in wrap.guards):
                 continue
             if wrap.result.instance:
                 continue  # the script's own class of this name, which may do it when it is made
             model = _taken(wrap)
-            if model is None or put.order <= wrap.order or any(other.order > put.order for other in wraps):
+            if model is None or change.order <= wrap.order or any(other.order > change.order for other in wraps):
                 continue
             if within(base, wrap.result) or within(base, model):
-                what = (
-                    f"`{ast.unparse(put.node)[:40]}` is set after `{ast.unparse(wrap.node)[:40]}` in line {wrap.line}"
-                )
-                yield at(FROZEN, (put.module, put.node), what)
+                what = f"`{ast.unparse(change.node)[:40]}` is set after `{wrap.text[:40]}` in line {wrap.line}"
+                yield at(FROZEN, (change.module, change.node), what)
                 return
 
 

@@ -13,7 +13,7 @@ from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at, meant, of_one_rank, of_rank, reachable
+from trainwright.preflight.syntax import Function, at, differs_by_rank, meant, of_one_rank, reachable
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
@@ -124,7 +124,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue  # the other side of `if distributed`
         text = ast.unparse(event.node)
         place = event.node.args[1] if event.name == "torch.save" and len(event.node.args) > 1 else None
-        named = place is not None and of_rank(code, event.module, place)
+        named = place is not None and differs_by_rank(code, event.module, place)
         if (
             named
             or _made_on_one(code, event)
@@ -188,7 +188,7 @@ _EVERY = (
 
 
 def _made_on_one(code: ScriptFacts, event: Event) -> bool:
-    """Return whether it is in a method of a class of which the first process alone makes an object."""
+    """Return whether a call is in a method of a class that only the first process instantiates."""
     owner = next((function.owner for function in reversed(event.stack) if function.owner is not None), None)
     made = [each for each in code.events if owner is not None and each.name == f"script.{owner.name}"]
     return bool(made) and all(each.under("one") for each in made)

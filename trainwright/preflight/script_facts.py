@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, Exit, Guard, JobStart, Put
+from trainwright.preflight.events import Event, Exit, Guard, JobStart, Replacement
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
@@ -211,9 +211,9 @@ class ScriptFacts(ScriptCode):
         return self._interpreter.missing if self.events else []
 
     @property
-    def puts(self) -> list[Put]:
+    def replacements(self) -> list[Replacement]:
         """Layers that are put into a model, and optimizers that take the place of others."""
-        return self._interpreter.puts if self.events else []
+        return self._interpreter.replacements if self.events else []
 
     @property
     def covered(self) -> list[tuple[Module, ast.Attribute, tuple[Guard, ...]]]:

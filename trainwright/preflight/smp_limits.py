@@ -29,7 +29,7 @@ UNSUPPORTED = Rule(
 SPLIT = Rule(
     code="TW553",
     severity="error",
-    title="the weights of the classes are split into microbatches, as if they were samples",
+    title="class weights are split into microbatches, as if they were samples",
     source="SageMaker Python SDK, doc/api/training, common API of the model parallel library, smp.step: tensors are "
     "split along their first dimension unless non_split_inputs names them",
     remedy='@smp.step(non_split_inputs=["weights"])',

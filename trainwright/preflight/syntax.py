@@ -386,8 +386,8 @@ def meant(module: Module, node: ast.expr) -> ast.expr:
     return given[0] if len(given) == 1 else node
 
 
-def of_rank(code: ScriptCode, module: Module, node: ast.expr) -> bool:
-    """Return whether an expression depends on the rank, or is a name that something is assigned to which does."""
+def differs_by_rank(code: ScriptCode, module: Module, node: ast.expr) -> bool:
+    """Return whether an expression depends on the rank, as it is or by what the file assigns to its name."""
     text = ast.unparse(node)
     assigned = [n for n in module.nodes if isinstance(n, ast.Assign) and type(n.targets[0]) is type(node)]
     return any(map(code.of_rank, [node, *(n.value for n in assigned if ast.unparse(n.targets[0]) == text)]))

@@ -14,9 +14,9 @@ from trainwright.preflight.values import Code
 SUMMED_AGAIN = Rule(
     code="TW554",
     severity="error",
-    title="a total of all processes is added to and summed over them again, so what it had counts several times",
+    title="a total that was summed over all processes is summed again, so earlier values count several times",
     source="PyTorch's documentation of all_reduce: the tensor is changed in place; pytorch/ignite #2803",
-    remedy="Sum a copy: total = self.total.clone(); dist.all_reduce(total). Or set it to zero before the next epoch.",
+    remedy="Sum a copy: total = self.total.clone(); dist.all_reduce(total). Or reset it before the next epoch.",
 )
 RULES = (SUMMED_AGAIN,)
 

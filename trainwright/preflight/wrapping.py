@@ -9,7 +9,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, of_rank
+from trainwright.preflight.syntax import at, differs_by_rank
 from trainwright.preflight.values import Code, Value
 
 DOCS = "PyTorch's documentation of DistributedDataParallel, SyncBatchNorm and FullyShardedDataParallel"
@@ -216,7 +216,7 @@ def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if event.name != "torch.load" or (_given(place) and not fixed) or event.opened:
             continue
         path = event.arg("f", 0)
-        named = bool(event.node.args) and of_rank(code, event.module, event.node.args[0])
+        named = bool(event.node.args) and differs_by_rank(code, event.module, event.node.args[0])
         own = named or (path is not None and path.tags & {"rank", "local_rank", "host_rank"})
         if event.by_rank or event.result.tags & {"dataset"} or own or "rank" in event.text:
             continue

@@ -94,7 +94,7 @@ class Referrer:
 
 @cache
 def _models(data_path: str | None) -> Any:
-    """What reads the models of AWS's services; it keeps what it has read, and lists the folder of all of them once."""
+    """The reader of AWS's service models, shared by all clients: it lists them once, and keeps what it has read."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)

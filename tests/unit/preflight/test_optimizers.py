@@ -147,7 +147,7 @@ def test_layers_that_an_optimizer_does_not_know(wrong, steps):
 
 
 def test_resized_embeddings():
-    """transformers 4.42.4 puts a new embedding into the model, 4.43.0 new weights into the old one."""
+    """transformers 4.42.4 replacements a new embedding into the model, 4.43.0 new weights into the old one."""
     assert "TW147" in codes(WORDS, JOB) & codes(WORDS, OLD)
     assert "TW147" not in codes(WORDS, NEW) | codes(FIRST, OLD)
     assert "TW147" not in codes(WORDS.replace("optimizer = ", "model.requires_grad_(False)\noptimizer = "), OLD)
