@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.support.corpus import ENTRY, load, report
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import FAMILIES, examine
-from trainwright.preflight.reader import Module, Reader, Script, parse_module
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Module, Reader, Script, parse_module
+from trainwright.script.script_facts import ScriptFacts
 
 LINES = 3_000
 

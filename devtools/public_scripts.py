@@ -22,8 +22,8 @@ import yaml
 
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 LIST = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "public.yaml"
 P4D = "ml.p4d.24xlarge"

@@ -20,8 +20,8 @@ from trainwright.core.findings import Finding
 from trainwright.core.records import parse_record
 from trainwright.preflight import requirements
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 FOLDER = Path(__file__).resolve().parents[1] / "corpus"
 NO_CORPUS = ("public",)

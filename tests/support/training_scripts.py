@@ -9,8 +9,8 @@ from typing import Any
 from trainwright.core.findings import Finding
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Module, Script, parse_module
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Module, Script, parse_module
 
 XLA = """
 import torch

@@ -62,7 +62,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _syntax(subject: Subject, entry: Path, folder: Path) -> Iterator[Finding]:
-    from trainwright.preflight.reader import Reader
+    from trainwright.script.reader import Reader
 
     found = _MINOR.fullmatch((subject.image and subject.image.python) or "")
     if found is None:

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, Guard
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, is_optimizer, same_path
+from trainwright.script.call import Call
+from trainwright.script.events import Event, Guard
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions, enclosing_function, enclosing_loop, is_optimizer, same_path
 
 DOCS = "PyTorch's documentation of automatic mixed precision"
 GUIDE = "AWS guide for the SageMaker Training Compiler, order of a training step with AMP"

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.devices import APART
-from trainwright.preflight.events import Event
 from trainwright.preflight.horovod import NO_BROADCAST
-from trainwright.preflight.known import DDP
 from trainwright.preflight.loaders import TWICE_SHARED
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value, within
 from trainwright.preflight.wrapping import ORDER
+from trainwright.script.events import Event
+from trainwright.script.known import DDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value, within
 
 OF_ALL = Rule(
     code="TW491",

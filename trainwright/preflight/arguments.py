@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
 from trainwright.preflight.left_out import left_out
 from trainwright.preflight.option_lists import LISTED, refusal
-from trainwright.preflight.option_names import spelled
 from trainwright.preflight.option_values import ARGUMENTS, VALUE, refused
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, first, reachable
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.option_names import spelled
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions, first, reachable
 
 BOOL = Rule(
     code="TW190",

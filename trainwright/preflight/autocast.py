@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.amp import DOCS, PLAIN_STEP, UPDATE_ELSEWHERE
-from trainwright.preflight.events import Event, Guard
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.script.events import Event, Guard
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
 
 UNSCALED_TWICE = Rule(
     code="TW477",

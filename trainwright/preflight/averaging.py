@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.counting import counters, holds_for
-from trainwright.preflight.events import Event
 from trainwright.preflight.horovod import NO_BROADCAST
-from trainwright.preflight.known import NO_GRAPH
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, meant
 from trainwright.preflight.unalike import own_seed, seeded
+from trainwright.script.events import Event
+from trainwright.script.known import NO_GRAPH
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions, enclosing_function, enclosing_loop, meant
 
 PAST = Rule(
     code="TW434",

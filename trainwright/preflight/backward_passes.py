@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.loop import GRAPH_KEPT, TWICE
 from trainwright.preflight.schedule import is_of, trained
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.known import NO_GRAPH
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 PASSES = Rule(
     code="TW415",

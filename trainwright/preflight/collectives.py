@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.configurations import of_file, stage_of
-from trainwright.preflight.events import Event, Guard
-from trainwright.preflight.known import DDP, FSDP
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, qualified
-from trainwright.preflight.values import Code
+from trainwright.script.configurations import of_file, stage_of
+from trainwright.script.events import Event, Guard
+from trainwright.script.known import DDP, FSDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, qualified
+from trainwright.script.values import Code
 
 DEADLOCK = Rule(
     code="TW128",

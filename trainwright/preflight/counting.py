@@ -7,9 +7,9 @@ import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
-from trainwright.preflight.arithmetic import OPERATIONS
-from trainwright.preflight.reader import Module
-from trainwright.preflight.syntax import meant
+from trainwright.script.arithmetic import OPERATIONS
+from trainwright.script.reader import Module
+from trainwright.script.syntax import meant
 
 MANY = 48  # values of a counter: several rounds of any usual number of batches
 _NUMBER = 4  # what a number is taken for that the script gets from its arguments

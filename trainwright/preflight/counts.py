@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.arithmetic import QUOTIENT
-from trainwright.preflight.call import Call
-from trainwright.preflight.configurations import is_arguments
-from trainwright.preflight.events import Event
-from trainwright.preflight.option_names import spelled
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value, constant
+from trainwright.script.arithmetic import QUOTIENT
+from trainwright.script.call import Call
+from trainwright.script.configurations import is_arguments
+from trainwright.script.events import Event
+from trainwright.script.option_names import spelled
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value, constant
 
 SHORT_SCHEDULE = Rule(
     code="TW517",

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.streams import every_process_reads_all
-from trainwright.preflight.syntax import at, enclosing_loop
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, enclosing_loop
+from trainwright.script.values import Value
 
 XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
 SAMPLER_DOCS = "PyTorch's documentation of torch.utils.data"

@@ -10,13 +10,13 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.arguments import MISSING, UNKNOWN
 from trainwright.preflight.collectives import condition
-from trainwright.preflight.configurations import options
 from trainwright.preflight.option_lists import LISTED, refused_by_field
 from trainwright.preflight.option_values import VALUE
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Code
+from trainwright.script.configurations import options
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Code
 
 RULES: tuple[Rule, ...] = ()
 

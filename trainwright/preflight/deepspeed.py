@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.configurations import of_file, stage_of
-from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import PLAIN_BACKWARD
 from trainwright.preflight.loop import each_nth
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, meant, qualified
-from trainwright.preflight.values import Value
+from trainwright.script.configurations import of_file, stage_of
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, meant, qualified
+from trainwright.script.values import Value
 
 SCHEDULED_TWICE = Rule(
     code="TW564",

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
 from trainwright.preflight.collectives import called_by_library
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import WRAPPERS, Value
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.known import DDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import WRAPPERS, Value
 
 DOCS = "PyTorch's documentation of torch.distributed"
 NO_DEVICE = Rule(

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP, NO_GRAPH
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions
-from trainwright.preflight.values import WRAPPERS, Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.known import DDP, NO_GRAPH
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions
+from trainwright.script.values import WRAPPERS, Value
 
 DOCS = "PyTorch's documentation of torch.distributed"
 NO_GROUP = Rule(

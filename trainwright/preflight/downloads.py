@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.events import Event
 from trainwright.preflight.lockstep import READERS, argument
-from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.saves import saves
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.paths import LOST, roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 ISOLATED = Rule(
     code="TW468",

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.arguments import tensorflow_job
-from trainwright.preflight.call import Call
 from trainwright.preflight.distributed import GROUP_PLACE
-from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
-from trainwright.preflight.events import Event
-from trainwright.preflight.option_names import spelled
-from trainwright.preflight.reader import MAIN, Module
 from trainwright.preflight.rendezvous import COMPUTED, NOT_SET, implied
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, conditions, enclosing_function, meant, qualified
-from trainwright.preflight.values import Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TOOLKIT
+from trainwright.script.call import Call
+from trainwright.script.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
+from trainwright.script.events import Event
+from trainwright.script.option_names import spelled
+from trainwright.script.reader import MAIN, Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at, conditions, enclosing_function, meant, qualified
+from trainwright.script.values import Value
 
 PYTHON = "Python's documentation of os.environ: keys and values are strings"
 ENVIRONMENT = f"{TOOLKIT}, environment of the user's script"

@@ -10,12 +10,12 @@ from itertools import pairwise
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.apart import normalized
 from trainwright.preflight.collectives import DEADLOCK, condition
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP, NO_GRAPH
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, enclosing_function
 from trainwright.preflight.trainer_arguments import REENTRANT
-from trainwright.preflight.values import Value, within
+from trainwright.script.events import Event
+from trainwright.script.known import DDP, NO_GRAPH
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at, enclosing_function
+from trainwright.script.values import Value, within
 
 TWO_PASSES = Rule(
     code="TW555",

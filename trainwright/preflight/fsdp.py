@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP, FSDP
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.sharded import PARTIAL_OPTIMIZER
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value, within
 from trainwright.preflight.wrapping import ORDER, of_module
+from trainwright.script.events import Event
+from trainwright.script.known import DDP, FSDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value, within
 
 DOCS = "PyTorch's documentation of FullyShardedDataParallel"
 POLICY = Rule(

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
-from trainwright.preflight.events import Event
 from trainwright.preflight.lockstep import DOCS, LEFT
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions, enclosing_function
+from trainwright.script.values import Value
 
 LISTS = Rule(
     code="TW441",

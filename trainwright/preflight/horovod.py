@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
 
 GUIDE = "Horovod's documentation, usage with TensorFlow, Keras and PyTorch"
 STRATEGIES = "TensorFlow's guide for multi-worker training"

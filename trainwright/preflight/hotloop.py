@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
-from trainwright.preflight.configurations import is_arguments
-from trainwright.preflight.events import Event
 from trainwright.preflight.saves import save_calls
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, TrainingStep, at, conditions, every_step, reachable
-from trainwright.preflight.values import Value
+from trainwright.script.call import Call
+from trainwright.script.configurations import is_arguments
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, TrainingStep, at, conditions, every_step, reachable
+from trainwright.script.values import Value
 
 GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid unnecessary evaluation"
 ITEM = Rule(

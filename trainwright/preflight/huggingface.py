@@ -10,11 +10,11 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import training_names
 from trainwright.preflight.data import WRONG_SHARE
-from trainwright.preflight.events import Event
-from trainwright.preflight.paths import roots
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.paths import roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value
 
 ACCELERATE = "Accelerate's documentation, migrating code to it"
 NOT_PREPARED = Rule(

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
 
 NOT_JOINED = Rule(
     code="TW472",

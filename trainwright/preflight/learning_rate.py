@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
 from trainwright.preflight.lightning_ranks import OWN_RATE
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value
 
 LEARNING_RATE = Rule(
     code="TW125",

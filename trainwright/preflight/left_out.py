@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
-from trainwright.preflight.call import Call
-from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.script.call import Call
+from trainwright.script.script_facts import ScriptFacts
 
 
 def left_out(

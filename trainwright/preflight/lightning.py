@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.data import SPLITS
-from trainwright.preflight.events import Event
 from trainwright.preflight.hotloop import ANOMALY
 from trainwright.preflight.huggingface import NOT_PREPARED, PLAIN_BACKWARD
-from trainwright.preflight.reader import Module
 from trainwright.preflight.schedule import ON_CPU
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at, qualified
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, at, qualified
 
 DOCS = "Lightning's documentation of LightningModule"
 NO_GRAPH = Rule(

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import SPLITS, divided_by_index
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import IDENTITY, Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import IDENTITY, Value
 
 NO_SAMPLER = Rule(
     code="TW510",

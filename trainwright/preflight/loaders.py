@@ -16,11 +16,11 @@ from trainwright.preflight.data import (
     for_training,
     of_all_processes,
 )
-from trainwright.preflight.events import Event
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, meant
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, meant
+from trainwright.script.values import Value
 
 IN_WORKERS = Rule(
     code="TW486",

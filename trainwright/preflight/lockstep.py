@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, collective, condition
-from trainwright.preflight.events import OF_RANK, Event, Exit, Guard
 from trainwright.preflight.saves import saves
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import Value
+from trainwright.script.events import OF_RANK, Event, Exit, Guard
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 DOCS = "PyTorch's documentation of torch.distributed"
 LEFT = Rule(

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event, Guard
-from trainwright.preflight.known import FSDP
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, ancestors, at, enclosing_function, meant
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event, Guard
+from trainwright.script.known import FSDP
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, ancestors, at, enclosing_function, meant
+from trainwright.script.values import Value
 
 DOCS = "PyTorch's documentation of torch.optim"
 NO_ZERO = Rule(

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import Code, Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Code, Value
 
 REPEATED = Rule(
     code="TW463",

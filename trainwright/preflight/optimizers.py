@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.events import Event, Replacement
-from trainwright.preflight.known import OPTIMIZER
 from trainwright.preflight.loop import STALE
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value, within
 from trainwright.preflight.versions import before
+from trainwright.script.events import Event, Replacement
+from trainwright.script.known import OPTIMIZER
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value, within
 
 OLD_SCHEDULE = Rule(
     code="TW552",

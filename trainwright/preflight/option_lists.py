@@ -6,8 +6,8 @@ import ast
 import re
 
 from trainwright.core.findings import Rule
-from trainwright.preflight.call import Call
 from trainwright.sagemaker.toolkit import TOOLKIT
+from trainwright.script.call import Call
 
 LISTED = Rule(
     code="TW512",

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.call import Call
-from trainwright.preflight.option_names import elements
-from trainwright.preflight.reader import Module
-from trainwright.preflight.syntax import at
 from trainwright.sagemaker.toolkit import TOOLKIT
+from trainwright.script.call import Call
+from trainwright.script.option_names import elements
+from trainwright.script.reader import Module
+from trainwright.script.syntax import at
 
 ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
 VALUE = Rule(

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, meant
-from trainwright.preflight.values import IDENTITY, Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, meant
+from trainwright.script.values import IDENTITY, Value
 
 SHARED_PIPE = Rule(
     code="TW536",

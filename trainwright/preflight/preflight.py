@@ -58,7 +58,6 @@ from trainwright.preflight import (
     peft,
     pipes,
     printed,
-    reader,
     removed_columns,
     replicas,
     requirements,
@@ -90,10 +89,11 @@ from trainwright.preflight import (
     xla,
 )
 from trainwright.preflight.notebooks import CellCode
-from trainwright.preflight.reader import Module, Script
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.subjects import NamedScript, subjects
 from trainwright.sagemaker.job import Job, load_job
+from trainwright.script import reader
+from trainwright.script.reader import Module, Script
+from trainwright.script.script_facts import ScriptFacts
 
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
 from trainwright.sagemaker.log_search import certain
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
 
 NEVER = Rule(
     code="TW526",

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, at
+from trainwright.script.values import Value
 
 REMOVED = Rule(
     code="TW503",

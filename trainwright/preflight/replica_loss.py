@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
 
 REPLICA_LOSS = Rule(
     code="TW422",

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.averaging import PAST
 from trainwright.preflight.collectives import ONE_UPDATE
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP, NO_GRAPH
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
 from trainwright.preflight.unalike import FROZEN
-from trainwright.preflight.values import WRAPPERS, Value, within
+from trainwright.script.events import Event
+from trainwright.script.known import DDP, NO_GRAPH
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import WRAPPERS, Value, within
 
 DOCS = "PyTorch's documentation of DistributedDataParallel"
 NO_GRADIENT = Rule(

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
-from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import WRAPPED_NAMES
-from trainwright.preflight.paths import roots
 from trainwright.preflight.resuming import GOES_ON
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, ancestors, at, meant
-from trainwright.preflight.values import WRAPPERS, Value
+from trainwright.script.events import Event
+from trainwright.script.paths import roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, ancestors, at, meant
+from trainwright.script.values import WRAPPERS, Value
 
 BARE_NAMES = Rule(
     code="TW497",

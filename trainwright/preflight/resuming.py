@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.paths import roots
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at, enclosing_function, enclosing_loop
+from trainwright.script.events import Event
+from trainwright.script.paths import roots
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at, enclosing_function, enclosing_loop
 
 REFERENCE = Rule(
     code="TW453",

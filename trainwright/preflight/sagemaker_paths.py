@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
+from trainwright.script.call import Call
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
 
 CONTRACT = "SageMaker's container contract: inputs are in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
 OTHER_MACHINE = Rule(

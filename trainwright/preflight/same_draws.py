@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import divided_by_index
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import NO_GRAPH
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import IDENTITY, Value
+from trainwright.script.events import Event
+from trainwright.script.known import NO_GRAPH
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import IDENTITY, Value
 
 SAME = Rule(
     code="TW551",

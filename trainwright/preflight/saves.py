@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
-from trainwright.preflight.paths import roots
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.values import Value
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.paths import roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.values import Value
 
 # Functions that write: the name of the path's argument, and its position.
 FUNCTIONS: dict[str, tuple[str, int]] = {

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.call import Call
-from trainwright.preflight.configurations import is_arguments
-from trainwright.preflight.events import Event
-from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, at, differs_by_rank, meant, of_one_rank, reachable
+from trainwright.script.call import Call
+from trainwright.script.configurations import is_arguments
+from trainwright.script.events import Event
+from trainwright.script.paths import LOST, roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, at, differs_by_rank, meant, of_one_rank, reachable
 
 CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(

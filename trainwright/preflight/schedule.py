@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.loop import NO_ZERO, each_nth
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_function, enclosing_loop
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.known import NO_GRAPH
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, enclosing_function, enclosing_loop
+from trainwright.script.values import Value
 
 SCHEDULER_FIRST = Rule(
     code="TW407",

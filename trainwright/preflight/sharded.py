@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, condition, stage_3_of_accelerate
-from trainwright.preflight.configurations import of_file, stage_of
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import IDENTITY, Value
+from trainwright.script.configurations import of_file, stage_of
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import IDENTITY, Value
 
 PARTIAL_OPTIMIZER = Rule(
     code="TW430",

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.unequal import RAGGED
-from trainwright.preflight.values import Code, Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.unequal import RAGGED
+from trainwright.script.values import Code, Value
 
 UNEQUAL = Rule(
     code="TW519",

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 SMDDP_BACKEND = Rule(
     code="TW126",

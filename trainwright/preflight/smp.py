@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
 from trainwright.sagemaker.toolkit import TOOLKIT
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
 
 V1, V2 = "smdistributed.modelparallel", "torch.sagemaker"
 GUIDE = "AWS guide for model-parallel training scripts"

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
 from trainwright.preflight.loop import ZERO_EARLY
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.smp import V1
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Code, Value
+from trainwright.script.events import Event
+from trainwright.script.known import DDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Code, Value
 
 UNSUPPORTED = Rule(
     code="TW498",

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.data import LAST_BATCH, WRONG_SHARE, cuts, divided_model, for_training, of_partitions
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.smp import UNEVEN, V1
 from trainwright.preflight.smp_limits import UNSUPPORTED
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value
 
 LIBRARY = f"{V1}.tensorflow"
 OTHER_SAMPLES = Rule(

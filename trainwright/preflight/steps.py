@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.amp import CLIP_LATE, CLIPS
-from trainwright.preflight.events import Event
 from trainwright.preflight.loop import NO_ZERO, TWICE
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, ancestors, at
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, ancestors, at
 
 TEXT_FILE = Rule(
     code="TW460",

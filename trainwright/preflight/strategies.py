@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import replica_loss
 from trainwright.preflight.data import WRONG_SHARE
-from trainwright.preflight.events import Event
 from trainwright.preflight.horovod import NO_BROADCAST, NO_INIT, NOT_SHARDED
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, meant
 from trainwright.preflight.tensorflow import OUT_OF_SCOPE
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, meant
+from trainwright.script.values import Value
 
 GUIDE = "TensorFlow's guide, Custom training with tf.distribute.Strategy"
 DATA = "TensorFlow's API documentation of tf.data.Dataset"

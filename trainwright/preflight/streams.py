@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.script.script_facts import ScriptFacts
 
 _SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
 _SEEDED = ("random.Random", "default_rng", "RandomState", "Generator().manual_seed")

@@ -12,8 +12,8 @@ from pathlib import Path
 from trainwright.core.data_files import read_text
 from trainwright.core.errors import RequestError, nearest
 from trainwright.preflight.notebooks import DRIVES, CellCode, scripts_of
-from trainwright.preflight.reader import RELATIVE_IMPORT, UNREAD, Module, Reader, Script
-from trainwright.preflight.shell import Started, started_by
+from trainwright.script.reader import RELATIVE_IMPORT, UNREAD, Module, Reader, Script
+from trainwright.script.shell import Started, started_by
 
 KINDS = (".py", ".ipynb", ".sh")
 MOST_SCRIPTS = 2000

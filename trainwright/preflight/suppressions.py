@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule, Silenced
-from trainwright.preflight.reader import Module
+from trainwright.script.reader import Module
 
 SOURCE = "Trainwright's own rule: a silenced line gives a reason for its next reader"
 NO_REASON = Rule(

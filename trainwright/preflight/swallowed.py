@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import NO_GRAPH
 from trainwright.preflight.lockstep import OWN_DECISION
-from trainwright.preflight.reader import Module
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Loop, ancestors, at, enclosing_function, enclosing_loop
+from trainwright.script.events import Event
+from trainwright.script.known import NO_GRAPH
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Loop, ancestors, at, enclosing_function, enclosing_loop
 
 HIDDEN = Rule(
     code="TW473",

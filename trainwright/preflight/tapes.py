@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.amp import NOT_SCALED, PLAIN_STEP
-from trainwright.preflight.events import Event
 from trainwright.preflight.horovod import NOT_REDUCED
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value
 
 UNSCALED = Rule(
     code="TW537",

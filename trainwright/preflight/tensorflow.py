@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.events import Event
 from trainwright.preflight.horovod import LAUNCHER, STRATEGIES
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function
 from trainwright.sagemaker.distribution import BY_TF_CONFIG
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, conditions, enclosing_function
 
 NO_STRATEGY = Rule(
     code="TW188",

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import metrics
-from trainwright.preflight.configurations import of_file
-from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import ARGUMENTS
-from trainwright.preflight.paths import roots
 from trainwright.preflight.saves import saves
 from trainwright.preflight.saving import NO_CHECKPOINT
 from trainwright.preflight.schedule import ON_CPU
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at
-from trainwright.preflight.values import Value
 from trainwright.preflight.versions import before
+from trainwright.script.configurations import of_file
+from trainwright.script.events import Event
+from trainwright.script.paths import roots
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at
+from trainwright.script.values import Value
 
 NO_KEY = Rule(
     code="TW416",

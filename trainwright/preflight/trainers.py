@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
-from trainwright.preflight.events import Event
 from trainwright.preflight.huggingface import NOT_PREPARED
 from trainwright.preflight.lockstep import LEFT, OWN_CLOCK
 from trainwright.preflight.loop import STALE
-from trainwright.preflight.reader import Module
 from trainwright.preflight.requirements import FILE, asked_for
 from trainwright.preflight.resuming import GOES_ON
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Function, ancestors, at, qualified
-from trainwright.preflight.values import WRAPPERS, Value, within
 from trainwright.preflight.versions import admits
+from trainwright.script.events import Event
+from trainwright.script.reader import Module
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import Function, ancestors, at, qualified
+from trainwright.script.values import WRAPPERS, Value, within
 
 NO_OUTPUTS = Rule(
     code="TW489",

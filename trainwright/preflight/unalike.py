@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import SEEDS
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
-from trainwright.preflight.values import within
+from trainwright.script.events import Event
+from trainwright.script.known import DDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import within
 
 SPLIT = Rule(
     code="TW436",

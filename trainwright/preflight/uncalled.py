@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import ancestors, at
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import ancestors, at
 
 NO_CALL = Rule(
     code="TW470",

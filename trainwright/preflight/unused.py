@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, qualified
-from trainwright.preflight.values import Code, Value
+from trainwright.script.events import Event
+from trainwright.script.known import DDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, qualified
+from trainwright.script.values import Code, Value
 
 UNUSED = Rule(
     code="TW431",

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from trainwright.preflight.requirements import FILE, asked_for
-from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.script.script_facts import ScriptFacts
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet

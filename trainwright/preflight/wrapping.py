@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import DDP, FSDP
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, differs_by_rank
-from trainwright.preflight.values import Code, Value
+from trainwright.script.events import Event
+from trainwright.script.known import DDP, FSDP
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import at, differs_by_rank
+from trainwright.script.values import Code, Value
 
 DOCS = "PyTorch's documentation of DistributedDataParallel, SyncBatchNorm and FullyShardedDataParallel"
 ORDER = Rule(

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event
-from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
 from trainwright.sagemaker.toolkit import TOOLKIT
+from trainwright.script.call import Call
+from trainwright.script.events import Event
+from trainwright.script.script_facts import ScriptFacts
+from trainwright.script.syntax import TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
 LAUNCHER = f"{TOOLKIT}, PyTorch/XLA runner: python -m torch_xla.distributed.xla_spawn SCRIPT"

@@ -25,6 +25,7 @@ STOREYS = [
         "signing",
         "pipeline",
         "diagnose",
+        "script",
         "preflight",
         "estimator",
         "rehearse",

@@ -11,8 +11,8 @@ import pytest
 from tests.support.training_scripts import P4D, TORCHRUN, findings
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 JOB: dict[str, Any] = {"distribution": TORCHRUN, "instance_type": P4D}
 ENGINE = """

@@ -14,8 +14,8 @@ import pytest
 from tests.support.training_scripts import DDP, P4D, TORCHRUN, Case, codes, parser, read, unmet
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Module, Script
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Module, Script
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.1.0-transformers4.36.0-gpu-py310"
 ISOLATED: dict[str, Any] = {"instance_type": "ml.g5.2xlarge", "image": DLC, "network_isolation": True}

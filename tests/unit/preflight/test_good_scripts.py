@@ -7,8 +7,8 @@ import pytest
 from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser, write
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 GOOD_DDP = """
 import argparse, os

@@ -15,8 +15,8 @@ from tests.support.training_scripts import codes, everything, write
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Rule, document, findings_text, table
 from trainwright.preflight.preflight import RULES, examine
-from trainwright.preflight.reader import Module, Script, parse_module
 from trainwright.sagemaker.job import Job, load_job
+from trainwright.script.reader import Module, Script, parse_module
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.training_scripts import DDP, LOOP, P4D, SAVE, SMP_JOB, XLA, codes, findings, parser, read
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Script
+from trainwright.script.reader import Script
 
 ALONE: dict[str, Any] = {"instance_type": P4D}
 ONE: dict[str, Any] = {**ALONE, "distribution": {"torch_distributed": {"enabled": True}}}

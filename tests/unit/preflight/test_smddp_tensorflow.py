@@ -9,8 +9,8 @@ import pytest
 from tests.support.training_scripts import read
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Script
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Script
 
 SMDDP: dict[str, Any] = {
     "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},

@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path, monkeypat
             raise RequestError(f"{path}: cannot be read: Permission denied")
         return read_bytes(path, **more)
 
-    monkeypatch.setattr("trainwright.preflight.reader.read_bytes", read)
+    monkeypatch.setattr("trainwright.script.reader.read_bytes", read)
     done = call("preflight", "train.py", "locked.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "train.py:2: error TW160" in done.stdout and "locked.py: cannot be read: Permission denied" in done.stdout

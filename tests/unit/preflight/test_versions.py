@@ -14,8 +14,8 @@ import pytest
 from tests.support.training_scripts import P4D, TORCHRUN
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 JOB: dict[str, Any] = {"distribution": TORCHRUN, "instance_type": P4D, "instance_count": 2}
 # 64 completions, and 192 with three accumulated steps.

@@ -11,8 +11,8 @@ from tests.support.public_ways import ONE
 from tests.support.training_scripts import codes, findings, parser, write
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 HEAD = "import argparse, torch\nfrom torch.utils.data import DataLoader\n"
 STEP = """

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from trainwright.core.data_files import read_json, read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.preflight.abstract_state import AbstractState
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import said
-from trainwright.preflight.paths import root_of
-from trainwright.preflight.reader import Module
-from trainwright.preflight.values import Code, Value, constant, unknown
+from trainwright.script.abstract_state import AbstractState
+from trainwright.script.events import Event
+from trainwright.script.known import said
+from trainwright.script.paths import root_of
+from trainwright.script.reader import Module
+from trainwright.script.values import Code, Value, constant, unknown
 
 LARGEST = 1_000_000
 # Classes whose fields are the arguments of their constructor.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trainwright.preflight import argparse_values, computed, configurations, mappings, unequal
-from trainwright.preflight.abstract_state import DERIVED, AbstractState
-from trainwright.preflight.environment_names import environment
-from trainwright.preflight.events import Event, JobStart
-from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
-from trainwright.preflight.paths import folder, path_join
-from trainwright.preflight.values import (
+from trainwright.script import argparse_values, computed, configurations, mappings, unequal
+from trainwright.script.abstract_state import DERIVED, AbstractState
+from trainwright.script.environment_names import environment
+from trainwright.script.events import Event, JobStart
+from trainwright.script.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
+from trainwright.script.paths import folder, path_join
+from trainwright.script.values import (
     ENDS,
     FLOWS,
     IDENTITY,

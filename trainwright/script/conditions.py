@@ -7,9 +7,9 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from trainwright.preflight.events import OF_RANK, Guard, Reach
-from trainwright.preflight.known import role, said
-from trainwright.preflight.values import IDENTITY, Marks, Value, unknown
+from trainwright.script.events import OF_RANK, Guard, Reach
+from trainwright.script.known import role, said
+from trainwright.script.values import IDENTITY, Marks, Value, unknown
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,

@@ -15,7 +15,7 @@ from tests.support.examples import some
 from tests.support.training_scripts import everything, write
 from trainwright.core.errors import RequestError
 from trainwright.preflight.preflight import examine, preflight
-from trainwright.preflight.reader import Module, Reader, parse_module
+from trainwright.script.reader import Module, Reader, parse_module
 
 STDLIB = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 

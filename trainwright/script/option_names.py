@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from trainwright.preflight.reader import Module
-from trainwright.preflight.syntax import Function, ancestors, meant
+from trainwright.script.reader import Module
+from trainwright.script.syntax import Function, ancestors, meant
 
 MOST = 200
 OptionNames = Mapping[str, ast.expr]

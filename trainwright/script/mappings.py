@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from trainwright.preflight.abstract_state import AbstractState
-from trainwright.preflight.events import Event
-from trainwright.preflight.values import FLOWS, MOST_ITEMS, Value, constant, join, merge
+from trainwright.script.abstract_state import AbstractState
+from trainwright.script.events import Event
+from trainwright.script.values import FLOWS, MOST_ITEMS, Value, constant, join, merge
 
 
 def made(event: Event) -> Value:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainwright.preflight.events import Event
-from trainwright.preflight.values import FLOWS, IDENTITY, Value
+from trainwright.script.events import Event
+from trainwright.script.values import FLOWS, IDENTITY, Value
 
 # SageMaker's container contract: what is below these folders, and what becomes of it.
 _FOLDERS = (

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainwright.preflight.reader import Module
+from trainwright.script.reader import Module
 
 
 class Placed(Protocol):

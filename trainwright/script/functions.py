@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.preflight.evaluate import Evaluator
-from trainwright.preflight.events import OF_RANK, Guard, JobStart
-from trainwright.preflight.known import said
-from trainwright.preflight.reader import Module
-from trainwright.preflight.syntax import Function, qualified
-from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, chosen, constant, merge, unknown
+from trainwright.script.evaluate import Evaluator
+from trainwright.script.events import OF_RANK, Guard, JobStart
+from trainwright.script.known import said
+from trainwright.script.reader import Module
+from trainwright.script.syntax import Function, qualified
+from trainwright.script.values import FLOWS, NONE, Code, Marks, Scope, Value, chosen, constant, merge, unknown
 
 MOST_RUNS = 4
 MOST_ENTERED = 12

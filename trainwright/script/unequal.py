@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterable, Sequence
 
-from trainwright.preflight.events import Event
-from trainwright.preflight.values import NONE, Marks, Value
+from trainwright.script.events import Event
+from trainwright.script.values import NONE, Marks, Value
 
 # As long as the process's share of a list; another process's share may have another length.
 RAGGED: Marks = frozenset({"ragged"})

@@ -6,10 +6,10 @@ import ast
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainwright.preflight.known import role
-from trainwright.preflight.reader import Module
-from trainwright.preflight.values import Code, Value
 from trainwright.sagemaker.distribution import Launcher
+from trainwright.script.known import role
+from trainwright.script.reader import Module
+from trainwright.script.values import Code, Value
 
 # one: only the first process; host: the first of each host; others: all but these; ranks: depends on the rank in
 # another way; dp: one process of each data-parallel group; world: whether there are several processes; own: what

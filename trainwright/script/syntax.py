@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.call import Call, Placed
-from trainwright.preflight.reader import MAIN, Module, Script
+from trainwright.script.call import Call, Placed
+from trainwright.script.reader import MAIN, Module, Script
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from trainwright.preflight import arithmetic, mappings
-from trainwright.preflight.calls import Calls
-from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
-from trainwright.preflight.environment_names import asks, environment
-from trainwright.preflight.events import Guard
-from trainwright.preflight.known import BUILTINS, said
-from trainwright.preflight.library import tf_config
-from trainwright.preflight.paths import joined_path, path_join
-from trainwright.preflight.unequal import dealt, shared, shares
-from trainwright.preflight.values import (
+from trainwright.script import arithmetic, mappings
+from trainwright.script.calls import Calls
+from trainwright.script.conditions import TESTS, as_test, compare, kind_of, negated, sides
+from trainwright.script.environment_names import asks, environment
+from trainwright.script.events import Guard
+from trainwright.script.known import BUILTINS, said
+from trainwright.script.library import tf_config
+from trainwright.script.paths import joined_path, path_join
+from trainwright.script.unequal import dealt, shared, shares
+from trainwright.script.values import (
     FLOWS,
     IDENTITY,
     MOST_ITEMS,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainwright.preflight.reader import Module
+    from trainwright.script.reader import Module
 
 Marks = frozenset[str]
 NONE: Marks = frozenset()

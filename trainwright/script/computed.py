@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainwright.preflight.events import Event
-from trainwright.preflight.values import Value
+from trainwright.script.events import Event
+from trainwright.script.values import Value
 
 # What a metric's compute returns: huggingface/evaluate, metrics/*/*.py, _compute.
 _NAMES = {

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Sequence
 
-from trainwright.preflight import argparse_values, configurations, library, methods, unequal
-from trainwright.preflight.abstract_state import AbstractState
-from trainwright.preflight.conditions import asks_for_result
-from trainwright.preflight.events import OF_RANK, Event, Replacement
-from trainwright.preflight.known import MODEL, said
-from trainwright.preflight.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
+from trainwright.script import argparse_values, configurations, library, methods, unequal
+from trainwright.script.abstract_state import AbstractState
+from trainwright.script.conditions import asks_for_result
+from trainwright.script.events import OF_RANK, Event, Replacement
+from trainwright.script.known import MODEL, said
+from trainwright.script.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.

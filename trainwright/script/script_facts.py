@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, Exit, Guard, JobStart, Replacement
-from trainwright.preflight.flow import Interpreter
-from trainwright.preflight.known import DDP, FSDP
-from trainwright.preflight.reader import Module, Script
-from trainwright.preflight.shell import Started
-from trainwright.preflight.syntax import Function, ScriptCode, enclosing_function, first
-from trainwright.preflight.values import Code, Value
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.job import Job
+from trainwright.script.call import Call
+from trainwright.script.events import Event, Exit, Guard, JobStart, Replacement
+from trainwright.script.flow import Interpreter
+from trainwright.script.known import DDP, FSDP
+from trainwright.script.reader import Module, Script
+from trainwright.script.shell import Started
+from trainwright.script.syntax import Function, ScriptCode, enclosing_function, first
+from trainwright.script.values import Code, Value
 
 # Libraries that place the model, split the data and step the optimizer themselves; a script that leaves this to them
 # makes no mistake.

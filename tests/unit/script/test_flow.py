@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.training_scripts import read
-from trainwright.preflight.events import Event, JobStart
-from trainwright.preflight.flow import Interpreter
-from trainwright.preflight.paths import root_of, roots
-from trainwright.preflight.reader import Script
+from trainwright.script.events import Event, JobStart
+from trainwright.script.flow import Interpreter
+from trainwright.script.paths import root_of, roots
+from trainwright.script.reader import Script
 
 RANK = "import os\nimport torch.distributed as dist\n"
 TORCHRUN = JobStart("torchrun", 2, 8, 8)

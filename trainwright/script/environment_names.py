@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.preflight.events import JobStart
-from trainwright.preflight.paths import root_of
-from trainwright.preflight.values import Value, constant, unknown
+from trainwright.script.events import JobStart
+from trainwright.script.paths import root_of
+from trainwright.script.values import Value, constant, unknown
 
 RANKS = {
     "RANK": "rank",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trainwright.preflight import argparse_values, computed, mappings, paths
-from trainwright.preflight.abstract_state import AbstractState
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import said
-from trainwright.preflight.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
-from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
+from trainwright.script import argparse_values, computed, mappings, paths
+from trainwright.script.abstract_state import AbstractState
+from trainwright.script.events import Event
+from trainwright.script.known import said
+from trainwright.script.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
+from trainwright.script.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
 
 # Methods that return the object itself, or one like it.
 _SAME = frozenset(

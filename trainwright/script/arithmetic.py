@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from trainwright.preflight.values import FLOWS, IDENTITY, MEANS, NONE, Marks, Value, mean_of_own
+from trainwright.script.values import FLOWS, IDENTITY, MEANS, NONE, Marks, Value, mean_of_own
 
 OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

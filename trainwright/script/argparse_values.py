@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainwright.preflight import configurations
-from trainwright.preflight.abstract_state import AbstractState
-from trainwright.preflight.events import Event
-from trainwright.preflight.known import said
-from trainwright.preflight.option_names import spelled
-from trainwright.preflight.paths import root_of
-from trainwright.preflight.values import NONE, Value, unknown
+from trainwright.script import configurations
+from trainwright.script.abstract_state import AbstractState
+from trainwright.script.events import Event
+from trainwright.script.known import said
+from trainwright.script.option_names import spelled
+from trainwright.script.paths import root_of
+from trainwright.script.values import NONE, Value, unknown
 
 NAMESPACE = "argparse.Namespace"
 

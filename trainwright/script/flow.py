@@ -12,13 +12,13 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
-from trainwright.preflight.calls import loaded
-from trainwright.preflight.conditions import as_test, compare, fails, returned, sides
-from trainwright.preflight.events import OF_RANK, Event, Exit, Guard, JobStart
-from trainwright.preflight.functions import Functions
-from trainwright.preflight.reader import Module, Script
-from trainwright.preflight.syntax import Function
-from trainwright.preflight.values import Code, Scope, Value, chosen, constant, for_one, join, unknown
+from trainwright.script.calls import loaded
+from trainwright.script.conditions import as_test, compare, fails, returned, sides
+from trainwright.script.events import OF_RANK, Event, Exit, Guard, JobStart
+from trainwright.script.functions import Functions
+from trainwright.script.reader import Module, Script
+from trainwright.script.syntax import Function
+from trainwright.script.values import Code, Scope, Value, chosen, constant, for_one, join, unknown
 
 
 class Interpreter(Functions):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from trainwright.preflight import paths
-from trainwright.preflight.events import Event, Exit, Guard, JobStart, Replacement
-from trainwright.preflight.known import role, said
-from trainwright.preflight.reader import Module
-from trainwright.preflight.values import FLOWS, NONE, Code, Value, covers, join, merge, of_several
+from trainwright.script import paths
+from trainwright.script.events import Event, Exit, Guard, JobStart, Replacement
+from trainwright.script.known import role, said
+from trainwright.script.reader import Module
+from trainwright.script.values import FLOWS, NONE, Code, Value, covers, join, merge, of_several
 
 # Of what super() returns: the bases of the class whose method runs.
 DERIVED = "(bases)"
