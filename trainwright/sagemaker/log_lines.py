@@ -59,7 +59,8 @@ class Log:
 def clean(line: str) -> str:
     """Return a line without colours and control characters."""
     line = line.rstrip("\r\n").rpartition("\r")[2]
-    return (line if line.isprintable() else _ESCAPES.sub("", line))[:LONGEST_LINE]
+    # A control character, or text that is cut off, may have hidden the end of a line.
+    return line[:LONGEST_LINE] if line.isprintable() else _ESCAPES.sub("", line)[:LONGEST_LINE].rstrip("\n")
 
 
 def bare(line: str, prefix: re.Pattern[str] = _PREFIX) -> str:

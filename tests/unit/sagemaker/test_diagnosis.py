@@ -343,6 +343,8 @@ def test_any_log_has_an_answer(lines):
 
 
 @given(st.text(max_size=200))
+@example("\n\b")
+@example("x" * 3999 + "\n\b" + "y")
 def test_cleaning_ends(text):
     once = clean(text)
     assert clean(once) == once
