@@ -76,7 +76,7 @@ _WEIGHTS = re.compile(r"param|\.data\b|weight|buffer|state")
 
 
 def _unsent(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a model that each process makes by its own chance, though the script averages gradients itself."""
+    """Report a model with other initial weights in each process, where the script averages the gradients itself."""
     others = code.managed or code.horovod or code.smp or code.torch_xla or code.wraps is not None
     if others or code.group is None or code.mentions_like(_SENDS):
         return

@@ -110,7 +110,7 @@ def _of_xla(event: Event) -> str:
 
 
 def _of_accelerate(code: ScriptFacts, event: Event) -> str:
-    """Return how to name a call for which Accelerate asks all processes that share a model's parameters."""
+    """Return how to name a call of Accelerate in which all processes that hold shards have to take part."""
     if event.last not in ("get_state_dict", "save_model") or not event.name.startswith("accelerate."):
         return ""
     shards = stage_3_of_accelerate(code) or code.ran("FullyShardedDataParallelPlugin", live=True)

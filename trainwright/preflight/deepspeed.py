@@ -78,7 +78,7 @@ def _stepped(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
-    """Report an engine that is stepped after each n-th batch: it counts the batches itself, by its steps."""
+    """Report an engine that is stepped only after each n-th batch, although it counts the batches itself."""
     backwards = [
         e for e in code.ran("backward", live=True) if e.receiver is not None and "deepspeed" in e.receiver.tags
     ]
@@ -133,7 +133,7 @@ _CHANGES = frozenset(
 
 
 def _dropped(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a block that gathers weights and changes them, without a process whose change is kept."""
+    """Report a block that gathers weights and changes them, but names no process whose changes are kept."""
     stages = [stage_of(_configuration(e)) for e in code.ran("initialize") if e.name == "deepspeed.initialize"]
     staged = bool(code.ran("Init")) or 3 in stages
     if stages and not staged and all(isinstance(stage, int) for stage in stages):
@@ -151,7 +151,7 @@ def _dropped(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _modified(call: ast.Call) -> bool:
-    """Return whether a process is named whose changes are kept, or may be."""
+    """Return whether the call names a process whose changes are kept, or might."""
     given = [k.value for k in call.keywords if k.arg in ("modifier_rank", None)] or call.args[1:2]
     return any(not (isinstance(value, ast.Constant) and value.value is None) for value in given)
 

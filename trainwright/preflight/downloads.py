@@ -240,7 +240,7 @@ def _one_host(code: ScriptFacts, fetches: list[Fetch]) -> Iterator[Finding]:
 
 
 def _loads(load: Event, save: Event, path: Value) -> bool:
-    """Return whether a call reads what another one wrote: the same path, or one that is written alike in its file."""
+    """Return whether a call reads what another one wrote: by the same path, or the same expression in the same file."""
     written = argument(save, path)
     if _uses(load, path):
         return True

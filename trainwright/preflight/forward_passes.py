@@ -45,7 +45,7 @@ def _taken(wrap: Event) -> Value | None:
 
 
 def _statistics_alone(code: ScriptFacts) -> Iterator[Finding]:
-    """Report statistics that one process computes anew, where the layers of all of them share theirs."""
+    """Report statistics that one process recomputes although SyncBatchNorm shares them among all processes."""
     shared = [e for e in code.ran("convert_sync_batchnorm", live=True) if e.off is None]
     for event in code.ran("update_bn", live=True) if shared else ():
         guard = event.under("one", "host")
@@ -56,7 +56,7 @@ def _statistics_alone(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
-    """Report two passes of a wrapper before one backward of both."""
+    """Report two forward passes of a wrapper before a single backward of both."""
     model, buffers = _taken(wrap), wrap.arg("broadcast_buffers", 4)
     kept = buffers is not None and buffers.single() is not True
     if model is None or kept or not _has_statistics(code, model) or wrap.opened:
@@ -82,7 +82,7 @@ def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
 
 
 def _has_statistics(code: ScriptFacts, model: Value) -> bool:
-    """Return whether a model has layers of batch normalization for certain."""
+    """Return whether a model certainly has batch normalization."""
     if model.instance and model.code is not None:
         return bool(re.search(r"\bBatchNorm[123]d\(", ast.unparse(model.code.node)))
     maker = code.maker(model)
@@ -94,7 +94,7 @@ _CUTS = re.compile(r"\b(detach|data|item|argmax|tolist|numpy)\b")
 
 
 def _used(first: Event, second: Event) -> bool:
-    """Return whether what a pass returned is used, with its graph, after another one."""
+    """Return whether the result of one pass is used, with its graph, after the other pass."""
     statement = next((n for n in ancestors(first.module, first.node) if isinstance(n, ast.stmt)), None)
     if statement is not None and any(node is second.node for node in ast.walk(statement)):
         return True
@@ -112,7 +112,7 @@ def _used(first: Event, second: Event) -> bool:
 
 
 def _reentrant(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
-    """Report blocks that are computed again by a backward of their own, in a wrapper that looks for unused ones.
+    """Report reentrant checkpoints in a wrapper that looks for unused parameters.
 
     It takes the parameters in them for unused, as the graph that it looks at ends before them.
     """
@@ -137,7 +137,7 @@ def _reentrant(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
 
 
 def _always(code: ScriptFacts, event: Event, block: Value) -> bool:
-    """Return whether a block is computed again in training, as far as its own settings decide it."""
+    """Return whether a block is always checkpointed in training, as far as its own settings decide that."""
     loops = [n for loop in event.loops if isinstance(loop, ast.For) for n in ast.walk(loop.target)]
     known = {"self", "torch", *(n.id for n in loops if isinstance(n, ast.Name))}
     for guard in event.guards:

@@ -236,7 +236,7 @@ _SETS_DEVICE = re.compile(
 
 
 def _not_yet_set(code: ScriptFacts, mapped: Value) -> bool:
-    """Return whether a device map is the current GPU where nothing has set it, so it is the first one."""
+    """Return whether a device map names the current GPU before anything has set it, which means the first one."""
     asked = code.maker((mapped.attrs or {}).get("", mapped))
     if asked is None or asked.name != "torch.cuda.current_device" or asked.detached:
         return False
@@ -245,7 +245,7 @@ def _not_yet_set(code: ScriptFacts, mapped: Value) -> bool:
 
 
 def _one_gpu(mapped: Value) -> str:
-    """Return how to write a device map that is the same GPU in every process; nothing for another."""
+    """Return how to write a device map that is the same GPU in every process, or an empty string."""
     whole = mapped
     if mapped.attrs is not None:
         if set(mapped.attrs) != {""}:

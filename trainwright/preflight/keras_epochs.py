@@ -62,7 +62,7 @@ def _used_up(code: ScriptFacts, fit: Event) -> Iterator[Finding]:
 
 
 def _whole_epoch(fit: Event) -> str:
-    """Return how the steps of an epoch are computed, if that is all samples divided by a batch; else nothing."""
+    """Return the expression for the steps of an epoch if it is all samples divided by a batch, or an empty string."""
     node = _unrounded(fit, "steps_per_epoch")[-1]
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv | ast.Div):
         return ""
@@ -94,7 +94,7 @@ def _stored(node: ast.Attribute) -> str:
 
 
 def _fewer(code: ScriptFacts, fit: Event) -> Iterator[Finding]:
-    """Report epochs that each process divides, though it has its share of the data alone."""
+    """Report epochs that are divided by the number of processes although the data are divided, too."""
     epochs, data = fit.arg("epochs", 3), fit.arg("x", 0)
     if not code.horovod or not code.several or epochs is None or data is None:
         return

@@ -138,7 +138,7 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _of_batches(code: ScriptFacts) -> Iterator[Finding]:
-    """Report set_epoch of ``loader.sampler`` where batches come from a batch_sampler, which has the one that divides.
+    """Report set_epoch of ``loader.sampler`` where the sampler that divides the data is inside of a batch_sampler.
 
     Such a loader's ``sampler`` is a SequentialSampler (torch/utils/data/dataloader.py), which has no set_epoch.
     """

@@ -255,12 +255,12 @@ def _path_text(value: Value | None, node: ast.expr | None) -> str:
 
 
 def _known(path: Value | None, other: Value) -> bool:
-    """Return whether two paths are the same for certain: what is written alike in two files need not be."""
+    """Return whether two paths are certainly the same; the same expression in two files need not be."""
     return path is other or (path is not None and isinstance(path.single(), str) and path.single() == other.single())
 
 
 def argument(event: Event, value: Value | None) -> ast.expr | None:
-    """Return how the argument of a call is written that has a value; None if it has none."""
+    """Return the expression that a call has for one of its values, or None."""
     for given, node in zip(event.args, event.node.args, strict=False):
         if given is value:
             return node

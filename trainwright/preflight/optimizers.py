@@ -67,7 +67,7 @@ def _layers(code: ScriptFacts) -> Iterator[tuple[Replacement, Value, Severity]]:
 
 
 def _new(code: ScriptFacts, layer: Value) -> bool:
-    """Return whether a layer has parameters of its own: not a row of those that were there, nor a script's class."""
+    """Return whether a layer certainly has new parameters: no Sequential of old layers, no class of the script."""
     maker = code.maker(layer)
     if maker is not None and maker.name == "torch.nn.Sequential":
         return any(_new(code, each) for each in maker.args)
@@ -75,7 +75,7 @@ def _new(code: ScriptFacts, layer: Value) -> bool:
 
 
 def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Value, Severity]]:
-    """Yield where embeddings are resized, the model, and how sure it is that a new one takes the old one's place."""
+    """Yield where embeddings are resized, the model, and an error if the job's transformers replaces them."""
     replaced = before(code, "transformers", _KEPT_SINCE)
     adapted = code.mentions("requires_grad_", "get_peft_model")  # what is frozen stays frozen
     if adapted or replaced is False:
@@ -87,7 +87,7 @@ def _resized(code: ScriptFacts) -> Iterator[tuple[Event, Value, Severity]]:
 
 
 def _wraps(made: Event) -> bool:
-    """Return whether an optimizer is made of another one, whose groups of parameters it keeps."""
+    """Return whether an optimizer wraps another one, whose parameter groups it keeps."""
     return any("optimizer" in value.tags for value in (*made.args, *made.keywords.values()))
 
 
@@ -134,7 +134,7 @@ def _old_schedule(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _steps(step: Event, schedule: Event, change: Replacement, maker: Event) -> bool:
-    """Return whether a schedule is stepped wherever a new optimizer is used, not only as long as the old one was."""
+    """Return whether a schedule is still stepped where the new optimizer is in use."""
     mine = step.receiver is schedule.result or (step.receiver is not None and step.receiver.of is schedule.result)
     again = step.order > change.order or bool(set(step.loops) & set(maker.loops))
     return mine and again and set(step.guards) <= set(change.guards)

@@ -66,7 +66,7 @@ def _freed(code: ScriptFacts) -> bool:
 
 
 def _inputs(code: ScriptFacts) -> Iterator[Finding]:
-    """Report adapters of layers whose model is checkpointed after they were put in: before, PEFT enables the inputs."""
+    """Report adapters in a model that is checkpointed later; if it already is, PEFT enables gradients of the inputs."""
     if code.mentions(*_ENABLES) or code.says(_EMBEDDING):
         return
     old = before(code, "transformers", "5.0.0")
@@ -118,7 +118,7 @@ def _loaded(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _trained(code: ScriptFacts, loaded: Event) -> tuple[Event, bool] | None:
-    """Return the trainer or optimizer that gets a model, and whether it gets no other; None if none does."""
+    """Return the trainer or optimizer that gets a model, and whether it can get no other one; or None."""
     for user in code.events:
         if user.detached or user.order < loaded.order:
             continue

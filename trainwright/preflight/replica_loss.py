@@ -54,7 +54,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def summed_twice(code: ScriptFacts) -> Iterator[Finding]:
-    """Report gradients that a replica's step sums, and gives to apply_gradients, which sums them again."""
+    """Report gradients that a replica sums itself before apply_gradients sums them again."""
     for event in code.ran("all_reduce"):
         operation, given = event.arg("reduce_op", 0), event.arg("value", 1)
         sums = operation is not None and (operation.name.endswith(".SUM") or operation.single() == "sum")
@@ -70,7 +70,7 @@ def summed_twice(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _comes_to(function: ast.AST, made: ast.Call, used: ast.Call) -> bool:
-    """Return whether what a call makes comes to another one in a function, under the names that it gets."""
+    """Return whether the result of one call reaches another call of the function, directly or by assigned names."""
     names: set[str] = set()
     assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and node.lineno <= used.lineno]
     for node in sorted(assigned, key=lambda each: each.lineno):
@@ -81,7 +81,7 @@ def _comes_to(function: ast.AST, made: ast.Call, used: ast.Call) -> bool:
 
 
 def _tensors(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of an expression, but not those of which it has only a number, as of a norm."""
+    """Yield the parts of an expression, except those that are reduced to a number, such as a norm."""
     if isinstance(node, ast.Call) and _NUMBER.search(ast.unparse(node.func)):
         return
     yield node

@@ -79,7 +79,7 @@ def _engine(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _unsaved(code: ScriptFacts, staged: list[Event]) -> Iterator[Finding]:
-    """Report a model that an engine does not save, as it was not told to gather the weights."""
+    """Report a model that the engine does not save, because its configuration does not gather the weights."""
     for event in code.ran("save_16bit_model", "save_fp16_model", live=True) if staged else ():
         configuration = of_file(staged[0].module, staged[0].arg("config") or staged[0].arg("config_params"))
         zero = (configuration.attrs or {}).get("zero_optimization", Value())
@@ -93,7 +93,7 @@ def _unsaved(code: ScriptFacts, staged: list[Event]) -> Iterator[Finding]:
 
 
 def _of_accelerate(code: ScriptFacts) -> Iterator[Finding]:
-    """Report weights that Accelerate is asked for, though its plugin does not tell DeepSpeed to gather them."""
+    """Report a request for whole weights where Accelerate's plugin does not make DeepSpeed gather them."""
     plugin = stage_3_of_accelerate(code)
     if plugin is None or plugin.opened or "hf_ds_config" in plugin.keywords or plugin.args:
         return

@@ -69,7 +69,7 @@ _OF_CLASSES = re.compile(r"(^|[._])(cross_entropy|nll_loss|CrossEntropyLoss|NLLL
 
 
 def _split_weights(code: ScriptFacts) -> Iterator[Finding]:
-    """Report weights of classes among the arguments of a step function, where a job has several microbatches."""
+    """Report class weights among the arguments of a step function in a job with several microbatches."""
     parts = code.job.smp_parameters.get("microbatches", 1) if code.job is not None else 1
     for event in code.events if isinstance(parts, int) and parts > 1 else ():
         function = event.called.code if event.called is not None else None
@@ -94,7 +94,7 @@ def _split_by(node: ast.FunctionDef, function: Code | None) -> bool:
 
 
 def _weights(node: ast.FunctionDef) -> set[str]:
-    """Return the names that a function gives a loss as its weights of the classes, as they came in."""
+    """Return the parameters of a function that it passes, unchanged, to a loss as class weights."""
     stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     found: set[str] = set()
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):

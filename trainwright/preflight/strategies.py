@@ -377,7 +377,7 @@ def _makes(function: Value, event: Event) -> bool:
 
 
 def _is_global(code: ScriptFacts, size: Value) -> bool:
-    """Return whether the losses are divided by the size of these batches, though there are several replicas."""
+    """Return whether losses are divided by the size of these batches although there are several replicas."""
     divisors = [given for e in code.ran("compute_average_loss") if (given := e.arg("global_batch_size", 2)) is not None]
     several = (code.launch.gpus or 1) > 1 or code.several_hosts
     same = (each is size or (isinstance(size.single(), int) and each.single() == size.single()) for each in divisors)

@@ -78,7 +78,7 @@ def _comments(module: Module) -> Iterator[Suppression]:
     for line, row in enumerate(rows, 1):
         match = COMMENT.search(row)
         if match is not None and _in_text(module, line, len(row[: match.start()].encode())):
-            # It may still stand between the parts of one. Tokenizing every script takes a tenth of the whole time.
+            # It may be a comment between two parts of the string. Tokenizing takes a tenth of the whole time.
             match = COMMENT.search(module.comments.get(line, ""))
         if match is None:
             continue

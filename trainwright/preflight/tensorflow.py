@@ -66,7 +66,7 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     made = multi or mirrored
     if made:
         yield from _scope(code, made[0])
-    # With parameter servers, the chief alone runs the program.
+    # With parameter servers, only the chief runs the program.
     if any("Worker" in e.last for e in multi) and (code.job is None or code.several_hosts):
         yield from _chief_only(code)
 
@@ -98,7 +98,7 @@ def _chief_only(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _one_worker(code: ScriptFacts, event: Event) -> bool:
-    """Return whether a call is made by the chief, and not in another branch by the others."""
+    """Return whether only the chief makes a call, and the other workers do not make it in another branch."""
     alone = event.by_rank is not None or _chief(event)
     return alone and not any(event.excludes(other) for other in code.ran(event.last))
 

@@ -1,4 +1,4 @@
-"""Totals over all processes: a tensor that was summed in place is the sum, and no longer the process's own part."""
+"""Totals over all processes: once a tensor was all-reduced in place, it no longer holds the process's own part."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _adds_up(event: Event) -> bool:
-    """Return whether a collective takes the sum: that of what is a mean already is a mean again."""
+    """Return whether a collective takes the sum; a mean of means is harmless."""
     given = [k.value for k in event.node.keywords if k.arg == "op"] or event.node.args[1:2]
     return not given or ast.unparse(given[0]).endswith("SUM")
 
 
 def _of_loop(event: Event, total: ast.expr) -> ast.stmt | None:
-    """Return the loop that adds to a variable from before it, and sums it over the processes, in each pass."""
+    """Return the loop that, in each pass, adds to a variable from outside and all-reduces it."""
     if not isinstance(total, ast.Name):
         return None
     function = enclosing_function(event.module, event.node) or event.module.tree
@@ -56,7 +56,7 @@ def _of_loop(event: Event, total: ast.expr) -> ast.stmt | None:
 
 
 def _only_added(nodes: list[ast.AST], total: str) -> bool:
-    """Return whether some of these statements add to a tensor, and none of them changes it otherwise.
+    """Return whether these statements add to a tensor and do not change it in any other way.
 
     ``stop += 1`` is a signal on which all processes leave the loop.
     """
@@ -76,7 +76,7 @@ def _only_added(nodes: list[ast.AST], total: str) -> bool:
 
 
 def _of_object(code: ScriptFacts, event: Event, total: ast.Attribute) -> ast.stmt | None:
-    """Return the loop that lets an object from before it add to an attribute, and sum it, in each pass."""
+    """Return the loop in which an object from outside adds to an attribute and all-reduces it, in each pass."""
     method = event.stack[-1] if event.stack else None
     owner = method.owner if method is not None else None
     if method is None or owner is None or not isinstance(total.value, ast.Name) or _cleared(code, owner, total):
@@ -100,7 +100,7 @@ def _adds_to(method: Code, total: str) -> bool:
 
 
 def _cleared(code: ScriptFacts, owner: Code, total: ast.Attribute) -> bool:
-    """Return whether something but ``__init__``, and what that alone calls, sets an attribute or may clear it."""
+    """Return whether an attribute is set, or may be cleared, outside of ``__init__`` and what only that calls."""
     text = ast.unparse(owner.node)
     derived = any(base.code is not None for base in owner.bases)
     if derived or any(word in text for word in ("zero_(", "fill_(", "setattr(", "__dict__", "vars(")):
@@ -119,7 +119,7 @@ def _cleared(code: ScriptFacts, owner: Code, total: ast.Attribute) -> bool:
 
 
 def _called_by_init(code: ScriptFacts, owner: Code, name: str) -> bool:
-    """Return whether ``__init__`` of a class calls a method, and nothing else does."""
+    """Return whether a method is called by ``__init__`` of its class alone."""
     init = owner.methods.get("__init__")
     within = set(ast.walk(init.node)) if init is not None and isinstance(init.node, Function) else set()
     calls = list(code.called(name))

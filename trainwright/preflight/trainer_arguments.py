@@ -145,7 +145,7 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
 
 
 def _generations(code: ScriptFacts, event: Event) -> Iterator[Finding]:
-    """Report completions per prompt that do not divide a batch: GRPO keeps those of a prompt together.
+    """Report a number of completions per prompt that does not divide a batch, as GRPO keeps those of a prompt together.
 
     Before trl 0.17 that is the batch of one backward pass, before 0.15 each prompt of a batch gets all of its own.
     """

@@ -1,4 +1,4 @@
-"""Which version of a library a job has, as far as its image's name and its requirements.txt say."""
+"""Which version of a library a job has, as far as the name of its image and its requirements.txt tell."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def before(code: ScriptFacts, package: str, limit: str) -> bool | None:
 
 
 def admits(asked: SpecifierSet, limit: str) -> bool:
-    """Return whether requirements admit a version from this one on, which pip then takes."""
+    """Return whether requirements admit this version or a later one, which pip would then install."""
     from packaging.version import Version
 
     first = Version(limit)

@@ -1,1 +1,1 @@
-"""A training script as syntax trees, and what it does when it runs, found out without running it."""
+"""Read a training script as syntax trees, and follow what it does without running it."""

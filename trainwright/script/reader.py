@@ -166,7 +166,7 @@ class Script:
 
     @cached_property
     def first_imports(self) -> dict[tuple[str, bool], tuple[int, ast.AST]]:
-        """The first import of each package or module: of all (False), or unconditional (True); and its place."""
+        """The first import of each package or module, with its position: by (name, whether it is unconditional)."""
         found: dict[tuple[str, bool], tuple[int, ast.AST]] = {}
         every = [(index, module, node) for index, module in enumerate(self.modules) for node in module.imports]
         for place, (index, module, node) in enumerate(every):

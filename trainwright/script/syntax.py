@@ -107,7 +107,7 @@ class ScriptCode:
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
-        """Where in ``calls`` a name is called: a full name with a dot in it, or the last part of one."""
+        """The positions in ``calls`` of each name: a full name with a dot in it, or its last part."""
         found: dict[str, list[int]] = defaultdict(list)
         for place, call in enumerate(self.calls):
             for name in {call.last, call.name}:
@@ -387,7 +387,7 @@ def meant(module: Module, node: ast.expr) -> ast.expr:
 
 
 def differs_by_rank(code: ScriptCode, module: Module, node: ast.expr) -> bool:
-    """Return whether an expression depends on the rank, as it is or by what the file assigns to its name."""
+    """Return whether an expression depends on the rank, by itself or by what the file assigns to its name."""
     text = ast.unparse(node)
     assigned = [n for n in module.nodes if isinstance(n, ast.Assign) and type(n.targets[0]) is type(node)]
     return any(map(code.of_rank, [node, *(n.value for n in assigned if ast.unparse(n.targets[0]) == text)]))

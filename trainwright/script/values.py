@@ -305,7 +305,7 @@ def join(first: Value, second: Value) -> Value:
 
 
 def of_several(value: Value) -> bool:
-    """Return whether an object may be of one of several classes of the script: any of them may answer."""
+    """Return whether an object may be an instance of several classes of the script, so that any of them may answer."""
     return value.instance and sum(each.startswith("script.") for each in value.made) > 1
 
 
