@@ -165,7 +165,8 @@ def _checked(
         found += [findings.moved(f, each.names.get(f.path, f.path), f.line) for f in raw]
         files |= dict.fromkeys(each.names[name] for name in each.script.files)
         for module in each.script.modules:
-            modules.setdefault(each.names[module.name], replace(module, name=each.names[module.name]))
+            shown = each.names[module.name]
+            modules.setdefault(shown, module if module.name == shown else replace(module, name=shown))
         facts[each.shown] = known.summary()
     for name, more in beside.items():
         files[name] = None

@@ -108,7 +108,8 @@ def asked_for(path: Path, name: str) -> SpecifierSet | None:
     if not path.is_file():
         return None
     try:
-        lines = list(logical_lines(requirements_text(path, str(path))))
+        whole = requirements_text(path, str(path))
+        lines = list(logical_lines(whole)) if name in canonicalize_name(whole) else []
     except RequestError:  # reported where the file itself is checked
         return None
     for _, text in lines:

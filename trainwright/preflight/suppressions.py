@@ -62,12 +62,11 @@ def _statement(module: Module, line: int) -> range:
     return best
 
 
-def _in_text(module: Module, line: int, column: int) -> bool:
-    """Return whether a place (a column in bytes) is within a string."""
+def _in_text(strings: Sequence[ast.Constant | ast.JoinedStr], line: int, column: int) -> bool:
+    """Return whether a place (a column in bytes) is within one of these strings."""
     return any(
         (node.lineno, node.col_offset) <= (line, column) < (node.end_lineno or 0, node.end_col_offset or 0)
-        for node in module.nodes
-        if isinstance(node, ast.Constant | ast.JoinedStr)
+        for node in strings
     )
 
 
@@ -75,9 +74,10 @@ def _comments(module: Module) -> Iterator[Suppression]:
     if "trainwright" not in module.text.lower():
         return
     rows = module.text.split("\n")
+    strings = [node for node in module.nodes if isinstance(node, ast.Constant | ast.JoinedStr)]
     for line, row in enumerate(rows, 1):
         match = COMMENT.search(row)
-        if match is not None and _in_text(module, line, len(row[: match.start()].encode())):
+        if match is not None and _in_text(strings, line, len(row[: match.start()].encode())):
             # It may be a comment between two parts of the string. Tokenizing takes a tenth of the whole time.
             match = COMMENT.search(module.comments.get(line, ""))
         if match is None:

@@ -20,7 +20,8 @@ def before(code: ScriptFacts, package: str, limit: str) -> bool | None:
     """
     from packaging.version import Version
 
-    asked = next((found for m in code.modules if (found := asked_for(m.path.parent / FILE, package))), None)
+    folders = dict.fromkeys(module.path.parent for module in code.modules)
+    asked = next((found for folder in folders if (found := asked_for(folder / FILE, package))), None)
     named = re.search(rf"-{package}(\d+(?:\.\d+)+)", code.job.image or "") if code.job is not None else None
     if named is not None and (asked is None or asked.contains(named[1])):
         return Version(named[1]) < Version(limit)

@@ -140,6 +140,8 @@ class Event:
         model: the model that is called.
         called: what is called, if that is no library's function: a layer, a loss, a function of the script.
         over: what the innermost loop around it goes over.
+        role: what the function is to a training script (:func:`trainwright.script.known.role`).
+        last: ``save`` of ``torch.save``.
     """
 
     name: str
@@ -154,7 +156,8 @@ class Event:
     contexts: tuple[str, ...]
     detached: bool
     order: int
-    role: str = ""
+    role: str = field(init=False)
+    last: str = field(init=False)
     result: Value = field(default_factory=Value)
     later: dict[str, ast.expr] = field(default_factory=dict)
     model: Value | None = None
@@ -163,6 +166,7 @@ class Event:
 
     def __post_init__(self) -> None:
         self.role = role(self.name)
+        self.last = self.name.rpartition(".")[2]
 
     def again(self, name: str, args: list[Value], keywords: dict[str, Value], order: int) -> Event:
         """Return another call at the same place."""
@@ -174,11 +178,6 @@ class Event:
         """Whether it gets a mapping whose keys are not all known, so that it may have other arguments."""
         given = self.keywords.get("**")
         return given is not None and (given.attrs is None or "**" in given.attrs)
-
-    @property
-    def last(self) -> str:
-        """``save`` of ``torch.save``."""
-        return self.name.rpartition(".")[2]
 
     @property
     def line(self) -> int:

@@ -7,6 +7,7 @@ and collectives; here they get the same words, so that a rule is written once.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _TORCH_COLLECTIVES = [
     "barrier",
@@ -183,6 +184,7 @@ _EXACT = {
 }
 
 
+@cache
 def role(name: str) -> str:
     """Return what a library's function or attribute is to a training script: ``rank``, ``collective`` …; or nothing."""
     if name in _EXACT:

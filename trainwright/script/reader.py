@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 
 from trainwright.core.data_files import read_bytes
@@ -40,6 +41,7 @@ DEEPEST = 400
 MAIN = ("main", "train", "fit", "run", "_mp_fn")
 # Syntax newer than this interpreter is rejected as well, so the finding names the version.
 _VERSION = ".".join(map(str, sys.version_info[:2]))
+_WITHOUT_NODES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "module", "level", "kind", "type_comment"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +129,7 @@ class Module:
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node that has a position, in source order."""
         placed = [node for node in self.parents if hasattr(node, "lineno")]
-        return tuple(sorted(placed, key=lambda n: (n.lineno, n.col_offset)))  # type: ignore[attr-defined]
+        return tuple(sorted(placed, key=attrgetter("lineno", "col_offset")))
 
 
 def _best(node: ast.AST) -> set[str]:
@@ -220,10 +222,21 @@ def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
     raise RecursionError
 
 
+class _Fields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of a kind of node that can hold nodes of their own: an operator is one object in the whole tree."""
+
+    def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
+        fields = () if kind is ast.Constant else tuple(name for name in kind._fields if name not in _WITHOUT_NODES)
+        return self.setdefault(kind, fields)
+
+
+_FIELDS = _Fields()
+
+
 def _children(node: ast.AST) -> list[ast.AST]:
-    """``ast.iter_child_nodes``, without what it costs to be general."""
+    """``ast.iter_child_nodes`` without operators and contexts, nor what it costs to be general."""
     found: list[ast.AST] = []
-    for name in node._fields:
+    for name in _FIELDS[type(node)]:
         value = getattr(node, name, None)
         if isinstance(value, list):
             found += [each for each in value if isinstance(each, ast.AST)]

@@ -80,6 +80,10 @@ def _of_any(values: Iterable[Value]) -> Marks:
 
 def _keep_length(event: Event) -> None:
     """Note whether the result of a library's call is as long as a share that it gets."""
+    if event.last not in _KEEP:
+        if RAGGED & event.result.tags and event.name != "range":
+            event.result = event.result.without_tags(*RAGGED)
+        return
     given = [event.receiver or Value(), *event.args[: 2 if event.last == "Subset" else 1]]
     long = bool(_of_any(each for value in given for each in (value, *(value.items or ()))))
     if event.last == "shard":
@@ -90,7 +94,7 @@ def _keep_length(event: Event) -> None:
         long = long and not sampled and (last is None or last.single() is False)
     elif event.last in ("cat", "concat", "concatenate") and event.node.args:
         long = long and not isinstance(event.node.args[0], ast.List | ast.Tuple)  # one of them may fill it up
-    if long and event.last in _KEEP and not RAGGED & event.result.tags:
+    if long and not RAGGED & event.result.tags:
         event.result = event.result.with_tags(*RAGGED)
-    elif RAGGED & event.result.tags and not (long and event.last in _KEEP) and event.name != "range":
+    elif RAGGED & event.result.tags and not long:
         event.result = event.result.without_tags(*RAGGED)
