@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
 SECONDS = 120  # for the tests of one fault; one that never ends is seen
+SECONDS_WITHOUT = 900  # for those tests without a fault, which do end, on a busy machine too
 ENDLESS = 124
 CALLS = "_functions_called"  # a set among the builtins: the module's text may not import more than it does
 
@@ -186,7 +187,7 @@ def _code(targets: list[str], plugin: Watch | Choose, result: Path | None = None
     pid = os.fork()
     if pid == 0:
         _test(targets, plugin, result)
-    for _ in range(SECONDS * 50):
+    for _ in range((SECONDS if result is None else SECONDS_WITHOUT) * 50):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
