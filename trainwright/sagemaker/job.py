@@ -318,7 +318,19 @@ class Job(Record):
         return dict(given) if self.model_parallel and isinstance(given, dict) else {}
 
     @property
+    def launched_groups(self) -> tuple[InstanceGroup, ...]:
+        """The groups whose instances train together: those that ``distribution`` names, otherwise all of them."""
+        named = self.distribution.get("instance_groups")
+        chosen = [group for group in self.instance_groups if isinstance(named, list) and group.name in named]
+        return tuple(chosen or self.instance_groups)
+
+    @property
     def hosts(self) -> int:
+        """Number of instances that train together."""
+        return sum(group.instance_count for group in self.launched_groups) or self.instance_count
+
+    @property
+    def instances(self) -> int:
         """Number of instances, all groups together."""
         return sum(group.instance_count for group in self.instance_groups) or self.instance_count
 
@@ -332,7 +344,7 @@ class Job(Record):
         launcher, asked = self.launcher, processes_per_host(self.distribution)
         if asked is not None or launcher in ONE_PER_HOST:
             return ranks_per_host(launcher, asked, 1)
-        name = self.instance_type or next((group.instance_type for group in self.instance_groups), None)
+        name = self.instance_type or next((group.instance_type for group in self.launched_groups), None)
         known = name not in (None, "local", "local_gpu")
         return ranks_per_host(launcher, None, instance(str(name)).processes_per_host) if known else None
 

@@ -106,8 +106,8 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
         )
     if key == "SM_CURRENT_HOST":
         return unknown(*tags, "host_rank")
-    if key == "SM_HOST_COUNT" and launch.hosts is not None:
-        return constant(str(launch.hosts), *tags, "number")
+    if key == "SM_HOST_COUNT" and launch.instances is not None:
+        return constant(str(launch.instances), *tags, "number")
     if default is not None and not key.startswith("SM_"):
         return Value(tags=frozenset({*tags, "flag"}) | default.tags, constants=default.constants)
     return unknown(*tags)

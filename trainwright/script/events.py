@@ -26,12 +26,13 @@ class JobStart:
 
     Attributes:
         launcher: what starts it.
-        hosts: number of instances.
+        hosts: number of instances that train together.
         per_host: processes on each.
         gpus: GPUs of each.
         hyperparameters: what the job passes as arguments.
         environment: what the job adds to the environment, and the script with a value that is known.
         kept: of the environment, what the script has not set again.
+        instances: number of all instances.
     """
 
     launcher: Launcher | None = None
@@ -41,6 +42,7 @@ class JobStart:
     hyperparameters: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    instances: int | None = None
 
     @property
     def processes(self) -> int | None:

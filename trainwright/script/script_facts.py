@@ -73,6 +73,7 @@ class ScriptFacts(ScriptCode):
                 self.given,
                 dict(job.environment),
                 dict(job.environment),
+                job.instances,
             )
         self._interpreter = Interpreter(script, self.launch)
 

@@ -147,6 +147,13 @@ GROUPS: list[tuple[str, bool, str, dict[str, Any] | None]] = [
 ]  # fmt: skip
 
 MP = "import torch.multiprocessing as mp\n"
+HETEROGENEOUS: dict[str, Any] = {
+    "distribution": {**ONE["distribution"], "instance_groups": ["gpu"]},
+    "instance_groups": [
+        {"name": "data", "instance_type": "ml.c5.18xlarge", "instance_count": 2},
+        {"name": "gpu", "instance_type": P4D, "instance_count": 1},
+    ],
+}
 PLACED = HEAD + MP + "def work(rank, size=0):\n    dist.init_process_group({words})\n{starts}\n"
 SPAWN = "mp.spawn(work, nprocs=8)"
 LOCAL_RANK = "int(os.environ['LOCAL_RANK'])"
@@ -186,6 +193,11 @@ PLACES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
             ("'nccl', init_method=address()", False),
         )
     ),
+    # Of a job with several groups, the launcher starts the one that its distribution names.
+    ("TW104", False, grouped("'nccl', init_method='tcp://localhost:1234'"), HETEROGENEOUS),
+    ("TW104", True, grouped("'nccl', world_size=int(os.environ['SM_HOST_COUNT']) * 8"), HETEROGENEOUS),
+    ("TW104", True, grouped("'nccl', world_size=32"), HETEROGENEOUS),
+    ("TW104", False, grouped("'nccl', world_size=8"), HETEROGENEOUS),
     ("TW104", False, grouped("'nccl', rank=0, world_size=1"), SINGLE),
     ("TW104", False, parser('"--size", type=int, default=1') + grouped("'nccl', world_size=args.size"), ONE),
     ("TW104", False, HEAD + "def never_called():\n    dist.init_process_group('nccl', rank=0)\n", ONE),
