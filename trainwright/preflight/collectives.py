@@ -65,7 +65,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             yield at(DEADLOCK, event, f"{what} is a callback of the first process alone")
         guard = event.by_rank if what else None
         if guard is None and what and event.last == "barrier":
-            guard = event.under("dp")  # of one process in each group, and all processes meet
+            guard = event.under("dp", "rdp")  # of one process in each group, and all processes meet
         if (
             guard is None
             or (event.detached and not called_by_library(code, event))

@@ -236,7 +236,7 @@ def _partial(code: ScriptFacts) -> Iterator[Finding]:
             continue
         saved, partial = event.arg("obj", 0), event.arg("partial", 2)
         tags = saved.tags if saved is not None else frozenset()
-        part = "partial" in tags or (partial is not None and partial.single() is True)
+        part = is_part(event)
         text = ast.unparse(event.node)[:50]
         if part and event.under("one"):
             yield at(PARTIAL, event, f"`{text}` on the first process only: the other parts are lost")
@@ -244,6 +244,13 @@ def _partial(code: ScriptFacts) -> Iterator[Finding]:
             yield at(PARTIAL, event, f"`{text}`: every partition writes its part to the same file")
         elif "partial" in tags and partial is not None and partial.single() is False:
             yield at(PARTIAL, event, f"`{text}`: local_state_dict() is a part, not the whole model")
+
+
+def is_part(event: Event) -> bool:
+    """Return whether what is saved is the part of one process."""
+    saved, partial = event.arg("obj", 0), event.arg("partial", 2)
+    of_part = saved is not None and "partial" in saved.tags
+    return of_part or (partial is not None and partial.single() is True)
 
 
 def _loaded_whole(code: ScriptFacts) -> Iterator[Finding]:

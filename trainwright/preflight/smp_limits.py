@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import condition
 from trainwright.preflight.loop import ZERO_EARLY
-from trainwright.preflight.smp import V1
+from trainwright.preflight.smp import V1, is_part
 from trainwright.script.events import Event
 from trainwright.script.known import DDP
 from trainwright.script.script_facts import ScriptFacts
@@ -34,7 +35,17 @@ SPLIT = Rule(
     "split along their first dimension unless non_split_inputs names them",
     remedy='@smp.step(non_split_inputs=["weights"])',
 )
-RULES = (UNSUPPORTED, SPLIT)
+OF_TENSORS = Rule(
+    code="TW559",
+    severity="error",
+    title="with tensor parallelism, only one of the processes that share each layer saves the model",
+    source="AWS guide, Instructions for Checkpointing with Tensor Parallelism: rdp_rank() == 0 instead of dp_rank() == "
+    "0, which might stall the job; troubleshooting: these ranks communicate to construct the checkpoint; "
+    "huggingface/transformers #15804, #15877",
+    remedy="if smp.rdp_rank() == 0: state = model.state_dict(), then torch.save under smp.rank() == 0.",
+)
+RULES = (UNSUPPORTED, SPLIT, OF_TENSORS)
+_PARTS = "if smp.rdp_rank() == 0: smp.save(state.local_state_dict(), path, partial=True)"
 _FUSED = ("FusedAdam", "FusedLAMB", "FusedNovoGrad")
 
 
@@ -62,6 +73,28 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             break
     yield from _cleared(code)
     yield from _split_weights(code)
+    yield from _of_tensors(code)
+
+
+def _of_tensors(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a state that is gathered, or parts that are saved, where dp_rank is 0 in a tensor-parallel job."""
+    degree = code.job.smp_parameters.get("tensor_parallel_degree", 1) if code.job is not None else 1
+    if not isinstance(degree, int) or degree < 2:
+        return
+    for event in code.ran("state_dict", "save", live=True):
+        guard = event.under("dp")
+        # `else` of `if smp.tp_size() > 1`
+        if guard is None or any(re.search("tp_|tensor", ast.unparse(each.node)) for each in event.guards):
+            continue
+        what = f"`{event.text}` runs only where {condition(guard)}: "
+        if event.last == "state_dict" and event.receiver is not None and "smp" in event.receiver.tags:
+            what += f"it waits for all {degree} tensor-parallel processes"
+            yield at(OF_TENSORS, event, what, remedy=_PARTS if _of_optimizer(event) else None)
+            return
+        if event.last == "save" and event.name in (f"{V1}.torch.save", "torch.save") and is_part(event):
+            what += "the parts of the other tensor-parallel processes are lost"
+            yield at(OF_TENSORS, event, what, remedy=_PARTS)
+            return
 
 
 # Losses whose weight has a number for each class; of others, it has one for each sample.

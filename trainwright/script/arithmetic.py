@@ -49,6 +49,8 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
         identity = frozenset({"local_rank"})
     elif "rank" in left.tags and isinstance(op, ast.FloorDiv):
         identity = frozenset({"host_rank"})
+    elif "dp_rank" in left.tags and isinstance(op, ast.FloorDiv):
+        identity = frozenset({"dp_rank", "rdp_rank"})  # dp_rank // tp_size
     kept = FLOWS if one is not ... or other is not ... else FLOWS - MEANS  # a sum of means is not a mean
     flows = (left.tags | right.tags) & (kept | {"world", "gpus", "loss", "uneven"})
     if not flows & {"out", "on-device"} or ("cpu-tensor" in left.tags and "on-device" not in flows):

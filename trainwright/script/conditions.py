@@ -22,8 +22,11 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.IsNot: operator.is_not,
 }
 _OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
-_OPPOSITE["zero:host"] = "nonzero:host"
+_OPPOSITE |= {"zero:host": "nonzero:host", "zero:rdp": "nonzero:rdp"}
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
+# The first process by each of the numbers.
+_ZERO = {"rank": "zero:rank", "rdp_rank": "zero:rdp", "dp_rank": "zero:dp", "local_rank": "zero:local"}
+_AS_TEST = {"only-one": "zero:rank"} | {number: _OPPOSITE[zero] for number, zero in _ZERO.items()}
 TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "clock", "chosen"}
 
 
@@ -40,7 +43,9 @@ def kind_of(tags: Marks, side: bool) -> Reach:
         return "ranks" if "and" in tags else "others"
     if {"zero:host", "nonzero:host"} & tags:
         return "host" if side is not ("nonzero:host" in tags) else "others"
-    if "zero:dp" in tags or "dp_rank" in tags:
+    if {"zero:rdp", "nonzero:rdp", "rdp_rank"} & tags:
+        return "rdp"
+    if {"zero:dp", "nonzero:dp", "dp_rank"} & tags:
         return "dp"
     if "by-rank" in tags:
         return "ranks"
@@ -92,7 +97,7 @@ def _is_path(value: Value) -> bool:
 
 def as_test(value: Value) -> Value:
     """Return what a value says as a condition: a bare ``rank`` is true in all processes but the first."""
-    for name, tag in (("only-one", "zero:rank"), ("rank", "nonzero:rank"), ("local_rank", "nonzero:local")):
+    for name, tag in _AS_TEST.items():
         if name in value.tags and not value.tags & TESTS:
             return value.with_tags(tag)
     return value
@@ -153,7 +158,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
     hosts = {"first-host", "host_rank", "some-host"}
     if (left.tags & hosts and right.tags & hosts) or ("host_rank" in left.tags and isinstance(other, str)):
         return unknown("nonzero:host" if isinstance(op, ast.NotEq | ast.NotIn) else "zero:host")
-    for tag, zero in (("rank", "zero:rank"), ("dp_rank", "zero:dp"), ("local_rank", "zero:local")):
+    for tag, zero in _ZERO.items():
         if tag in left.tags:
             return _rank_test(zero, op, other, right)
     if left.tags & IDENTITY:

@@ -12,10 +12,11 @@ from trainwright.script.reader import Module
 from trainwright.script.values import Code, Value
 
 # one: only the first process; host: the first of each host; others: all but these; ranks: depends on the rank in
-# another way; dp: one process of each data-parallel group; world: whether there are several processes; own: what
+# another way; dp: one process of each data-parallel group; rdp: of each group whose processes have the same part of
+# the model; world: whether there are several processes; own: what
 # the process computed from its own share of the data; clock: its own time; flag: an argument; error: an exception;
 # other: anything else.
-Reach = Literal["one", "host", "others", "ranks", "dp", "world", "own", "clock", "flag", "error", "other"]
+Reach = Literal["one", "host", "others", "ranks", "dp", "rdp", "world", "own", "clock", "flag", "error", "other"]
 OF_RANK: frozenset[str] = frozenset({"one", "host", "others", "ranks"})
 LAUNCHED: frozenset[str] = frozenset({"torchrun", "mpi", "smddp", "xla"})
 

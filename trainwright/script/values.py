@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Marks = frozenset[str]
 NONE: Marks = frozenset()
 # Which process this is. A value made of such a value still tells processes apart.
-IDENTITY: Marks = frozenset({"rank", "local_rank", "host_rank", "dp_rank", "random"})
+IDENTITY: Marks = frozenset({"rank", "local_rank", "host_rank", "dp_rank", "rdp_rank", "random"})
 # What a loss or an output inherits from the model and the tensors that it was computed from.
 FLOWS: Marks = frozenset(
     {

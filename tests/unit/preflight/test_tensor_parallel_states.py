@@ -1,0 +1,69 @@
+"""The state of a model whose layers SMP splits: which processes have to gather and save it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import P4D, SMP, codes, findings
+
+STATE = "model.state_dict()"
+PARTS = "smp.save(model.local_state_dict(), '/opt/ml/checkpoints/m.pt', partial=True)"
+
+
+def job(tensor: int) -> dict[str, Any]:
+    parallel = {"enabled": True, "parameters": {"tensor_parallel_degree": tensor, "ddp": True}}
+    launched = {"smdistributed": {"modelparallel": parallel}, "mpi": {"enabled": True, "processes_per_host": 8}}
+    return {"instance_type": P4D, "distribution": launched}
+
+
+WAYS = {
+    "as it is": "if {first}:\n    {call}\n",
+    "a function that returns": "def save():\n    if not ({first}):\n        return\n    {call}\nsave()\n",
+    "a method": (
+        "class Saver:\n    def __init__(self):\n        self.first = {first}\n"
+        "    def __call__(self):\n        if self.first:\n            {call}\nSaver()()\n"
+    ),
+    "a function that asks": "def first():\n    return {first}\nif first():\n    {call}\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("call", [STATE, "optimizer.state_dict()", PARTS])
+def test_all_tensor_parallel_processes_take_part(way, call):
+    """AWS guide, Instructions for Checkpointing with Tensor Parallelism: rdp_rank() == 0, not dp_rank() == 0."""
+
+    def found(first: str, tensor: int) -> bool:
+        return "TW559" in codes(SMP + way.format(first=first, call=call), job(tensor))
+
+    assert found("smp.dp_rank() == 0", 2)
+    assert not found("smp.rdp_rank() == 0", 2)
+    assert not found("smp.dp_rank() // smp.tp_size() == 0", 2)
+    assert not found("smp.dp_rank() == 0", 1)
+    assert not found("smp.dp_rank() == 0 or smp.rdp_rank() == 0", 2)
+
+
+def test_processes_of_other_numbers():
+    assert "TW559" in codes(f"{SMP}if smp.dp_rank() != 0:\n    pass\nelse:\n    {STATE}\n", job(4))
+    assert "TW559" in codes(f"{SMP}if not smp.dp_rank():\n    {STATE}\n", job(4))
+    assert "TW559" not in codes(f"{SMP}if smp.rdp_rank() != 0:\n    pass\nelse:\n    {STATE}\n", job(4))
+    assert "TW559" not in codes(f"{SMP}if not smp.rdp_rank():\n    {STATE}\n", job(4))
+
+
+def test_states_that_are_not_split():
+    """A scheduler's state is whole in each process; without tensor parallelism the other branch is taken."""
+    assert "TW559" not in codes(f"{SMP}if smp.dp_rank() == 0:\n    schedule.state_dict()\n", job(2))
+    other = (
+        f"if smp.tp_size() > 1:\n    if smp.rdp_rank() == 0:\n        {STATE}\nelif smp.dp_rank() == 0:\n    {STATE}\n"
+    )
+    assert "TW559" not in codes(SMP + other, job(2))
+    chosen = f"first = smp.rdp_rank() if smp.tp_size() > 1 else smp.dp_rank()\nif first == 0:\n    {STATE}\n"
+    assert "TW559" not in codes(SMP + chosen, job(2))
+
+
+def test_the_remedy_for_an_optimizer_is_to_save_parts():
+    """The same guide: full checkpointing of optimizer states is not supported."""
+    script = SMP + "if smp.dp_rank() == 0:\n    optimizer.state_dict()\n"
+    (found,) = [f for f in findings(script, job(2)) if f.code == "TW559"]
+    assert "local_state_dict()" in (found.remedy or "")
