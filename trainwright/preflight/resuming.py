@@ -132,7 +132,13 @@ def _subscript(module: Module, node: ast.Constant) -> bool:
 
 
 def _loads(code: ScriptFacts, fit: Event) -> bool:
-    """Return whether something may load weights before a fit."""
+    """Return whether something may load weights before a fit, or an earlier one may have trained the model.
+
+    TensorFlow's tutorial on transfer learning counts on after the epochs of the first fit.
+    """
+    fits = (e for e in code.ran("fit", "fit_generator", live=True) if e.receiver is fit.receiver)
+    if fit.loops or any(e.order < fit.order for e in fits):
+        return True
     # of transformers, from a folder or file whose name the script finds
     found = (e for e in code.ran("from_pretrained") if e.args and e.args[0].single() is ... and e.guards)
     read = (e for e in code.ran(*_READS) if not e.name.startswith("script."))

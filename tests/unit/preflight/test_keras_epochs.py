@@ -36,6 +36,24 @@ model.fit(rows, epochs=epochs, callbacks=[hvd.callbacks.BroadcastGlobalVariables
 CUT = "count = len(x) // hvd.size()\nbegin = hvd.rank() * count\nx, y = x[begin:begin + count], y[begin:begin + count]"
 
 
+TWO_STAGES = """
+import tensorflow as tf
+def build():
+    base = tf.keras.applications.MobileNetV2(weights="imagenet", include_top=False)
+    base.trainable = False
+    return tf.keras.Sequential([base, tf.keras.layers.Dense(4)]), base
+def stage(model, rate, **given):
+    model.compile(tf.keras.optimizers.Adam(rate), "mse")
+    return model.fit(rows, **given)
+model, base = build()
+other = tf.keras.Sequential([tf.keras.layers.Dense(4)])
+{first}
+base.trainable = True
+{more}
+"""
+FINE = "model.fit(rows, epochs=20, initial_epoch=10)"
+
+
 def found(text: str, code: str, job: dict[str, Any]) -> list[str]:
     return [f.severity for f in findings(text, job) if f.code == code]
 
@@ -86,3 +104,23 @@ def test_epochs_and_data_are_both_divided(share, epochs):
     assert found(text, "TW186", MPI) == []
     assert found(HOROVOD.format(share="", epochs=epochs), "TW567", MPI) == []
     assert found(HOROVOD.format(share=share, epochs="epochs = 40"), "TW567", MPI) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        ("history = model.fit(rows, epochs=10)", "model.fit(rows, epochs=20, initial_epoch=len(history.epoch))"),
+        ("stage(model, 1e-3, epochs=10)", FINE),
+        ("stage(model, 1e-3, epochs=10)", "stage(model, 1e-5, epochs=20, initial_epoch=10)"),
+        ("", "for epoch in range(3):\n    model.fit(rows, epochs=epoch + 1, initial_epoch=epoch)"),
+        ("", "for n in (0, 10):\n    stage(model, 10 ** -n, epochs=n + 10, initial_epoch=n)"),
+    ],
+)
+def test_a_model_is_trained_in_stages(first, more):
+    """TensorFlow's tutorial, Transfer learning and fine-tuning: the second fit counts on from the first."""
+    assert found(TWO_STAGES.format(first=first, more=more), "TW454", ONE) == []
+
+
+@pytest.mark.parametrize("first", ["", "other.fit(rows, epochs=10)", "stage(other, 1e-3, epochs=10)"])
+def test_the_first_stage_is_missing(first):
+    assert found(TWO_STAGES.format(first=first, more=FINE), "TW454", ONE) == ["warning"]
