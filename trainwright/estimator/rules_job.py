@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.image import ECR
+from trainwright.estimator.own_processes import uses_all_gpus
 from trainwright.estimator.rules_algorithms import CHECKPOINTING
 from trainwright.estimator.subject import Subject, enabled, smddp_types
 from trainwright.sagemaker.instances import instance
@@ -164,12 +165,17 @@ RULES = (
     NOT_JSON,
 )
 # TensorFlow's guide, distributed training: what a script needs for several GPUs, and for several hosts as well.
-_OF_TENSORFLOW = {
-    False: "tf.distribute.MirroredStrategy in the script trains on all GPUs of a host with one process. Then accept "
-    "this with `silence`.",
-    True: 'distribution: {"multi_worker_mirrored_strategy": {"enabled": true}}, with TensorFlow 2.9 or newer, if the '
-    "script supports it.",
-}
+_TENSORFLOW = "tf.distribute.MirroredStrategy"
+_TENSORFLOW_HOSTS = (
+    'distribution: {"multi_worker_mirrored_strategy": {"enabled": true}}, with TensorFlow 2.9 or newer, if the '
+    "script supports it."
+)
+_TORCH = 'torch.nn.DataParallel or device_map="auto"'
+# What preflight cannot read may still do so.
+_ALL_GPUS = (
+    "{} in the script trains on all GPUs of a host with one process. If code that is not here does this, accept it "
+    "with `silence`."
+)
 _ENTRY = re.compile(r"(?!.*[.]ipynb$)[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
 _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
@@ -254,10 +260,17 @@ def _instances(subject: Subject) -> Iterator[Finding]:
     if subject.instances and not (subject.compiler or started or job.instance_groups or subject.algorithm):
         kind = subject.instances[0][1]
         # Several hosts of a cluster are an error (TW300).
-        if (subject.hosts > 1 and not subject.cluster) or (subject.hosts == 1 and kind.gpus > 1):
+        one_host = subject.hosts == 1 and kind.gpus > 1 and not uses_all_gpus(subject)
+        if (subject.hosts > 1 and not subject.cluster) or one_host:
             what = f"{subject.hosts} x {kind.name} with {kind.gpus} GPU{'s' * (kind.gpus != 1)} each"
-            remedy = _OF_TENSORFLOW[subject.hosts > 1] if subject.framework == "tensorflow" else None
-            yield ONE_PROCESS.finding(what, path="distribution", remedy=remedy)
+            yield ONE_PROCESS.finding(what, path="distribution", remedy=_more_processes(subject))
+
+
+def _more_processes(subject: Subject) -> str:
+    """Return how a job uses all of its GPUs: with more processes, or with one on each host."""
+    if subject.framework == "tensorflow":
+        return _TENSORFLOW_HOSTS if subject.hosts > 1 else _ALL_GPUS.format(_TENSORFLOW)
+    return ONE_PROCESS.remedy if subject.hosts > 1 else f"{ONE_PROCESS.remedy} {_ALL_GPUS.format(_TORCH)}"
 
 
 def missing(subject: Subject) -> Iterator[Finding]:

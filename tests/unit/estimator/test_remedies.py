@@ -96,8 +96,8 @@ SHARDED = smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=2, ddp=Tr
             {"instance_type": "ml.p3.8xlarge"},
             TENSORFLOW,
             [
-                "tf.distribute.MirroredStrategy in the script trains on all GPUs of a host with one process. Then "
-                "accept this with `silence`."
+                "tf.distribute.MirroredStrategy in the script trains on all GPUs of a host with one process. If code "
+                "that is not here does this, accept it with `silence`."
             ],
         ),
         (
@@ -113,7 +113,11 @@ SHARDED = smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=2, ddp=Tr
             "TW275",
             {"instance_type": "ml.p3.8xlarge"},
             image(),
-            ['distribution: {"torch_distributed": {"enabled": true}}, if the script supports it.'],
+            [
+                'distribution: {"torch_distributed": {"enabled": true}}, if the script supports it. '
+                'torch.nn.DataParallel or device_map="auto" in the script trains on all GPUs of a host with one '
+                "process. If code that is not here does this, accept it with `silence`."
+            ],
         ),
         (
             "TW262",
