@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import collective
-from trainwright.script.events import Event
+from trainwright.script.events import OF_RANK, Event
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at
+from trainwright.script.syntax import ancestors, at
 
 NOT_JOINED = Rule(
     code="TW472",
@@ -22,7 +22,18 @@ NOT_JOINED = Rule(
     "smp.init() and tsm.init() come before any other call of the library",
     remedy="Initialise once, at the start of main(), before anything else asks for a rank.",
 )
-RULES = (NOT_JOINED,)
+NOT_OF_TORCH = Rule(
+    code="TW560",
+    severity="error",
+    title="torch.distributed is used, but only the data parallel library's own module is initialised (a warning if the "
+    "image may have version 1.4.0 or newer)",
+    source="SDK 2's documentation of SageMaker's data parallel library 1.2.x for PyTorch: after its "
+    "init_process_group() its own is_initialized() is true; huggingface/transformers #12847: Default process group has "
+    "not been initialized; release notes of 1.4.0: the module is deprecated, the library is a backend of torch",
+    remedy="Call the same function of smdistributed.dataparallel.torch.distributed, and give DistributedSampler "
+    "num_replicas and rank from there.",
+)
+RULES = (NOT_JOINED, NOT_OF_TORCH)
 # Calls of libraries that join the processes themselves, as far as their names say.
 _JOINS = re.compile(
     r"^(init|setup|launch|spawn)|Accelerator$|PartialState|TrainingArguments$|^Fabric$|_into_dataclasses"
@@ -32,6 +43,10 @@ _ASKS = ("rank", "world", "local_rank", "dp_rank", "dp_size")
 _OF_GROUP = ("torch.nn.parallel.", "torch.utils.data.distributed.", "torch.utils.data.DistributedSampler")
 # Decorators that only say how a method is called; any other may have joined the processes.
 _PLAIN = frozenset(("@classmethod", "@staticmethod", "@property", "@functools.cached_property"))
+_NO_GRAPH = frozenset(("@torch.no_grad", "@torch.inference_mode"))
+SMDDP = "smdistributed.dataparallel.torch.distributed"
+# AWS's images with a library before 1.4.0: SageMaker's developer guide, supported frameworks of the library.
+_FIRST_SMDDP = re.compile(r"pytorch-training:1\.[6-9]\b")
 # What each library calls its beginning.
 _LIBRARIES = (
     ("torch.distributed.", "torch.distributed.init_process_group"),
@@ -52,6 +67,36 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _before(code, prefix, live[0])
         if prefix == "torch.distributed.":
             yield from _twice(code, live)
+    yield from _not_of_torch(code)
+
+
+def _not_of_torch(code: ScriptFacts) -> Iterator[Finding]:
+    """Report what asks the default group of torch.distributed in a script of SMDDP's first interface."""
+    groups = list(code.roles("group"))
+    begin = next((e for e in groups if e.name == f"{SMDDP}.init_process_group" and not e.detached), None)
+    if begin is None or code.managed or code.imports(SMDDP, certain=True) is None:
+        return
+    if any(not e.name.startswith(SMDDP) for e in groups) or any(map(_may_join, code.events)):
+        return
+    old = code.job is not None and _FIRST_SMDDP.search(code.job.image or "")
+    for event in code.events:
+        sampler = event.name.startswith(_OF_GROUP) and event.last == "DistributedSampler" and not _given(event)
+        asks = event.role in _ASKS or event.role == "collective"
+        if event.detached or not (sampler or (asks and event.name.startswith("torch.distributed."))):
+            continue
+        decorated = any(name.startswith("@") for name in set(event.contexts) - _PLAIN - _NO_GRAPH)
+        caught = any(isinstance(node, ast.Try) for node in ancestors(event.module, event.node))
+        if decorated or caught or any(guard.kind not in OF_RANK for guard in event.guards):
+            continue
+        what = f"`{event.text}` asks torch.distributed, but `{begin.text}` in line {begin.line} is the library's own"
+        yield at(NOT_OF_TORCH, event, what, None if old else "warning")
+        return
+
+
+def _may_join(event: Event) -> bool:
+    """Return whether a library's function may join the processes, as far as its name says."""
+    own = event.name.startswith(("script.", SMDDP)) or event.last == "init"
+    return not own and _JOINS.search(event.last) is not None
 
 
 def _at(event: Event, message: str) -> Finding:
@@ -61,8 +106,7 @@ def _at(event: Event, message: str) -> Finding:
 def _before(code: ScriptFacts, prefix: str, begin: Event) -> Iterator[Finding]:
     for event in code.events[: begin.order]:
         if event.detached or not event.name.startswith((prefix, *_OF_GROUP)):
-            other = prefix == "torch.distributed."
-            if other and _JOINS.search(event.last) and not event.name.startswith("script.") and event.last != "init":
+            if prefix == "torch.distributed." and _may_join(event):
                 return
             continue
         if event.name.startswith(_OF_GROUP) and prefix != "torch.distributed.":
