@@ -55,6 +55,7 @@ from trainwright.preflight import (
     losses,
     metrics,
     optimizers,
+    parameter_servers,
     peft,
     pipes,
     printed,
@@ -101,7 +102,7 @@ FAMILIES = (
     *(unused, lightning, averaging, unalike, groups, learning_rate, dataclass_arguments, resuming, steps),
     *(backward_passes, metrics, printed, decay, losses, keras_losses, keras_callbacks, downloads, uncalled),
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
-    *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes),
+    *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
 )
 RULES: tuple[Rule, ...] = (
