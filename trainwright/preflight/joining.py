@@ -25,8 +25,8 @@ NOT_JOINED = Rule(
 NOT_OF_TORCH = Rule(
     code="TW560",
     severity="error",
-    title="torch.distributed is used, but only the data parallel library's own module is initialised (a warning if the "
-    "image may have version 1.4.0 or newer)",
+    title="torch.distributed is used, but only the data parallel library's own module is initialised (a warning unless "
+    "the image has a version before 1.4.0)",
     source="SDK 2's documentation of SageMaker's data parallel library 1.2.x for PyTorch: after its "
     "init_process_group() its own is_initialized() is true; huggingface/transformers #12847: Default process group has "
     "not been initialized; release notes of 1.4.0: the module is deprecated, the library is a backend of torch",
