@@ -35,6 +35,12 @@ CHIEF_ONLY = Rule(
     remedy="model.save(path if chief else temporary_path) on every worker",
 )
 RULES = (NO_STRATEGY, OUT_OF_SCOPE, CHIEF_ONLY)
+# What else uses the parameter servers that the toolkit has started: TensorFlow 1's own ways, and models as Estimators.
+_OF_SERVERS = ("Server", "ClusterSpec", "replica_device_setter", "MonitoredTrainingSession", "model_to_estimator")
+_REMEDIES = {
+    "parameter-server": 'distribution={"multi_worker_mirrored_strategy": {"enabled": True}}, and strategy = '
+    "tf.distribute.MultiWorkerMirroredStrategy(): fit() of Keras uses no parameter servers without a strategy."
+}
 _MULTI = ("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2", "TPUStrategy")
 
 
@@ -59,8 +65,8 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
             yield at(
                 NO_STRATEGY, where, "the job enables multi_worker_mirrored_strategy, but the script does not use it"
             )
-        elif code.several_hosts and not multi and _alone(code, launcher, bool(mirrored)):
-            yield at(NO_STRATEGY, where, f"{hosts} hosts train alone")
+        elif code.several_hosts and not multi and _alone(code, launcher):
+            yield at(NO_STRATEGY, where, f"{hosts} hosts train alone", remedy=_REMEDIES.get(launcher))
     if multi and code.several_hosts:
         yield from _cluster(code, multi[0])
     made = multi or mirrored
@@ -103,10 +109,10 @@ def _one_worker(code: ScriptFacts, event: Event) -> bool:
     return alone and not any(event.excludes(other) for other in code.ran(event.last))
 
 
-def _alone(code: ScriptFacts, launcher: str, mirrored: bool) -> bool:
+def _alone(code: ScriptFacts, launcher: str) -> bool:
     """Return whether nothing tells the processes of a job of one another; an Estimator asks TF_CONFIG itself."""
     if launcher == "parameter-server":
-        return mirrored and not code.ran("train_and_evaluate")
+        return not code.ran("train_and_evaluate") and not code.mentions(*_OF_SERVERS)
     return launcher in ("process", "mpi") and not code.mentions("KVStore")
 
 
