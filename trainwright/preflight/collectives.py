@@ -11,15 +11,15 @@ from trainwright.script.configurations import of_file, stage_of
 from trainwright.script.events import Event, Guard
 from trainwright.script.known import DDP, FSDP
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at, qualified
-from trainwright.script.values import Code
+from trainwright.script.syntax import at, meant, qualified
+from trainwright.script.values import Code, Value
 
 DEADLOCK = Rule(
     code="TW128",
     severity="error",
     title="a collective operation that only some processes reach, so they wait for the others for ever",
     source="PyTorch's documentation of torch.distributed: a collective is called by every process of the group; "
-    "Horovod, torch_xla, MPI and FSDP's and SMP's state dictionaries require the same",
+    "Horovod, torch_xla, MPI and FSDP's and SMP's state dictionaries require the same; huggingface/transformers #1081",
     remedy="Move the call out of the condition on the rank; keep only printing and writing inside.",
 )
 ONE_UPDATE = Rule(
@@ -71,6 +71,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             or (event.detached and not called_by_library(code, event))
             or event.under("error")
             or "group" in event.keywords
+            or _nobody(code, event)
         ):
             continue
         place = (event.module.name, event.line)
@@ -79,6 +80,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         reported.add(place)
         half = _half(code, event, guard)
         says = f"{what} runs only where {condition(guard)}"
+        decider = _decider(event, guard)
+        if decider is not _function(event):
+            where = decider.module if decider is not None else code.script.entry
+            says += f" in line {guard.node.lineno}" + (f" of {where.name}" if where not in (None, event.module) else "")
         if half is None:
             yield at(DEADLOCK, event, says)
             continue
@@ -200,12 +205,14 @@ def condition(guard: Guard) -> str:
 def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
     """Return whether the processes on the other side of the condition make the same call.
 
-    Either in the other branch, or before or after it: `if rank != 0: barrier()` … `if rank == 0: barrier()`.
+    Either in the other branch, or before or after it: `if rank != 0: barrier()` … `if rank == 0: barrier()`. Where all
+    of this is in a function that only some processes call, the condition is that of the caller, and both are under it.
     """
-    for _, match in _beside(code, event):
+    for _, match in _beside(code, event, guard):
         if code.several_hosts and _of_other_processes(guard, match):
             continue
-        opposite = {guard.kind, match.kind} in ({"one", "others"}, {"host", "others"})
+        kinds = {"others" if _all_but_first(each) else each.kind for each in (guard, match)}
+        opposite = kinds in ({"one", "others"}, {"host", "others"})
         if opposite or (match.node is guard.node and match.side is not guard.side):
             return True
         if guard.kind == "ranks" and match.node is not guard.node:
@@ -213,11 +220,36 @@ def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
     return False
 
 
-def _beside(code: ScriptFacts, event: Event) -> Iterator[tuple[Event, Guard]]:
-    """Yield the same calls in the function of a call, or in its context manager's other method."""
+def _beside(code: ScriptFacts, event: Event, guard: Guard) -> Iterator[tuple[Event, Guard]]:
+    """Yield the same calls in the function of a call, or in its context manager's other method.
+
+    Only those that the same function keeps some processes from: this one, or the same of its callers.
+    """
     for other in code.ran(event.last):
-        if other.by_rank is not None and _function(other) is _function(event):
-            yield other, other.by_rank
+        match = other.by_rank
+        if match is None or _function(other) is not _function(event):
+            continue
+        if _decider(other, match) is _decider(event, guard):
+            yield other, match
+
+
+def _decider(event: Event, guard: Guard) -> Code | None:
+    """Return the function around a call that has the condition; None for code outside of functions."""
+    around = (each for each in event.stack if each.module.functions.get(guard.node) is each.node)
+    return _whole(next(around, None))
+
+
+def _nobody(code: ScriptFacts, event: Event) -> bool:
+    """Return whether the conditions around a call exclude each other: one process, and all the others."""
+    kinds = {guard.kind for guard in event.guards}
+    others = [guard for guard in event.guards if guard.kind == "others"]
+    first_of_host = "host" in kinds and any(guard.local or not code.several_hosts for guard in others)
+    return first_of_host or ("one" in kinds and bool(others))
+
+
+def _all_but_first(guard: Guard) -> bool:
+    """Return whether a condition may be that for all but the first: `rank != 0 and not evaluate`, too."""
+    return guard.kind == "others" or (guard.kind == "ranks" and isinstance(guard.node, ast.BoolOp))
 
 
 def _of_other_processes(guard: Guard, match: Guard) -> bool:
@@ -228,13 +260,77 @@ def _of_other_processes(guard: Guard, match: Guard) -> bool:
 
 def _half(code: ScriptFacts, event: Event, guard: Guard) -> tuple[Event, Guard] | None:
     """Return a matching call that is reached only on the first host, with its condition."""
-    for other, match in _beside(code, event) if code.several_hosts else ():
+    for other, match in _beside(code, event, guard) if code.several_hosts else ():
         first = [each.kind in ("one", "host") for each in (guard, match)]
         if first[0] is not first[1] and _of_other_processes(guard, match):
             return other, match
     return None
 
 
+def behind_first(code: ScriptFacts, event: Event, path: Value) -> bool:
+    """Return whether other processes come to a call when the first has made its file, and only if it is missing.
+
+    `if rank != 0: barrier()`, `if not exists(path): make(path)`, `if rank == 0: barrier()`, or a library's
+    ``main_process_first``. Hosts share no disk: if there are several, the first process of each has to be through.
+    """
+    waits = [e for e in code.ran(*_WAITS, live=True) if collective(e)]
+    before: Event | None
+    first = [e for e in waits if e.last in _FIRST and e.order < event.order]
+    if first and any("main_process_first" in name for name in event.contexts):
+        before, each_host = first[-1], _local_first(first[-1])
+    else:
+        before, each_host = _paired(waits, event)
+    if before is None or (code.several_hosts and not each_host):
+        return False
+    asked = {e.node for e in code.ran(*_ASKS) if before.order < e.order < event.order and _asks_for(e, path, event)}
+    inner = (n for guard in event.guards for n in ast.walk(guard.node) if isinstance(n, ast.expr))
+    return any(not asked.isdisjoint(ast.walk(meant(event.module, each))) for each in inner)
+
+
+def _paired(waits: list[Event], event: Event) -> tuple[Event | None, bool]:
+    """Return the barrier before a call, in which all but the first process wait for it, and if that is one of a host.
+
+    The first process reaches the one after it in the same function.
+    """
+    before = next((e for e in reversed(waits) if e.order < event.order), None)
+    after = next((e for e in waits if e.order > event.order), None)
+    if before is None or after is None or _function(before) is not _function(after):
+        return None, False
+    held, first = before.by_rank, after.by_rank
+    if held is None or first is None or not _all_but_first(held) or first.kind not in ("one", "host"):
+        return None, False
+    return before, held.local
+
+
+_FIRST = ("main_process_first", "local_main_process_first")
+_WAITS = ("barrier", "Barrier", "wait_for_everyone", "rendezvous", *_FIRST)
+_ASKS = ("exists", "isfile", "is_file", "isdir", "is_dir")
+
+
+def _local_first(event: Event) -> bool:
+    """Return whether a library lets the first process of each host go first: the default of transformers alone."""
+    local = event.arg("local", 0)
+    by_default = event.name.startswith("transformers.") and (local is None or local.single() is not False)
+    return by_default or event.last == "local_main_process_first"
+
+
+def _asks_for(question: Event, path: Value, save: Event) -> bool:
+    """Return whether a call asks for the file that another one writes, or for its folder."""
+    given = question.args[0] if question.args else question.receiver
+    if given is None or given is path:
+        return given is not None
+    known, wanted = given.single(), path.single()
+    if isinstance(known, str) and isinstance(wanted, str):
+        return wanted.startswith(known)
+    node = question.node.args[0] if question.node.args else question.node.func
+    text = ast.unparse(node.value if isinstance(node, ast.Attribute) and not question.node.args else node)
+    return text in ast.unparse(save.node)
+
+
 def _function(event: Event) -> Code | None:
-    code = event.stack[-1] if event.stack else None
+    return _whole(event.stack[-1] if event.stack else None)
+
+
+def _whole(code: Code | None) -> Code | None:
+    """Return a function, or the class of a method by which ``with`` enters or leaves it."""
     return code.owner if code is not None and code.name in ("__enter__", "__exit__") else code

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import behind_first
 from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
 from trainwright.script.call import Call
 from trainwright.script.configurations import is_arguments
@@ -140,6 +141,8 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
         if _by_callbacks(code, event) or _keras_decides(code, event) or "only-one" in event.result.tags:
+            continue
+        if behind_first(code, event, path):
             continue
         yield at(ALL_RANKS, event, f"`{text[:60]}` in every process")
 

@@ -122,6 +122,7 @@ _ACCELERATE = {
     **_words("world", "num_processes"),
     **_words("own-device", "device"),
     **_words("collective", *["gather", "gather_for_metrics", "reduce", "wait_for_everyone", "pad_across_processes"]),
+    **_words("collective", "main_process_first", "local_main_process_first"),
 }
 _TRAINING_ARGUMENTS = {
     **_words("zero:rank", "should_save", "should_log", "is_world_process_zero"),
@@ -130,6 +131,7 @@ _TRAINING_ARGUMENTS = {
     **_words("local_rank", "local_rank", "local_process_index"),
     **_words("world", "world_size"),
     **_words("own-device", "device"),
+    **_words("collective", "main_process_first"),
 }
 # Lightning's documentation: save_checkpoint of a Trainer and these of Fabric are called in every process.
 _LIGHTNING = {

@@ -138,7 +138,8 @@ def test_the_forward_of_a_sharded_model_is_made_by_all():
     text = SHARDED.replace("MODEL", WHOLE) + SAMPLE + LOOP
     one, every = "if dist.get_rank() == 0:\n    sample(model)\n", "sample(model)\n"
     (found,) = [f for f in findings(text + one, JOB) if f.code == "TW128"]
-    assert found.message == "of(…), which gathers the weights that FSDP shards, runs only where `dist.get_rank() == 0`"
+    says = "of(…), which gathers the weights that FSDP shards, runs only where"
+    assert found.message == f"{says} `dist.get_rank() == 0` in line 22"
     assert "TW128" not in codes(text + every, JOB)
     assert "TW128" not in codes(text + one.replace("sample(model)", "sample(teacher)"), JOB)
     assert "TW128" not in codes(text.replace("FSDP(net)", "DDP(net)") + one, JOB)
