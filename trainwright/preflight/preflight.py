@@ -62,6 +62,7 @@ from trainwright.preflight import (
     removed_columns,
     replicas,
     requirements,
+    restarted_schedules,
     resumed,
     resuming,
     sagemaker_paths,
@@ -104,6 +105,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
+    *(restarted_schedules,),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
