@@ -83,6 +83,10 @@ def _restored(code: ScriptFacts) -> bool:
                 return True
             if any("sched" in key.lower() for key in _keys(node)):
                 return True
+    for event in code.events:  # a library's function
+        given = (*event.args, *event.keywords.values()) if re.search("load|resum|restor", event.last) else ()
+        if not event.name.startswith("script.") and any(map(_schedules, (m for value in given for m in value.made))):
+            return True
     for event in code.ran("load_state_dict"):
         receiver, written = event.receiver, event.node.func
         made, tags = (receiver.made, receiver.tags) if receiver is not None else ((), ())

@@ -117,6 +117,7 @@ WAYS = {
     + "for part, name in ((net, 'net'), (decay, 'decay')):\n    part.load_state_dict(kept[name])\n"
     + TRAIN,
     "the object itself": BEGIN + MADE + RESTORE + "if first:\n    decay = kept['scheduler']\n" + TRAIN,
+    "a library's function": BEGIN + "import keeper\n" + MADE + RESTORE + "keeper.restore(path, decay)\n" + TRAIN,
     "the last epoch": made("lr_scheduler.CosineAnnealingLR(optimizer, 90, last_epoch=first - 1)"),
     "the last epoch, set later": BEGIN + MADE + RESTORE + "decay.last_epoch = first - 1\n" + TRAIN,
     "the steps that are past": BEGIN + MADE + RESTORE + "for _ in range(first):\n    decay.step()\n" + TRAIN,
