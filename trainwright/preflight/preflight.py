@@ -86,6 +86,7 @@ from trainwright.preflight import (
     trainers,
     unalike,
     uncalled,
+    unlearned_ends,
     unused,
     wrapping,
     xla,
@@ -105,7 +106,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules,),
+    *(restarted_schedules, unlearned_ends),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

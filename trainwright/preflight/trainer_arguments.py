@@ -71,7 +71,7 @@ REENTRANT = Rule(
 RULES = (EVERY_PROCESS, NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION, UNPADDED, REENTRANT)
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "GRPOConfig")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
-_WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
+WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -290,7 +290,7 @@ def _padding(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("from_pretrained", live=True):
         name = event.arg("pretrained_model_name_or_path", 0)
         text = name.single() if name is not None else ...
-        if "Tokenizer" not in event.name or not isinstance(text, str) or not _WITHOUT_PAD.search(text):
+        if "Tokenizer" not in event.name or not isinstance(text, str) or not WITHOUT_PAD.search(text):
             continue
         if "pad_token" in event.keywords:
             continue
