@@ -107,11 +107,13 @@ def test_the_context_that_lets_the_first_process_go_first_is_entered_by_all():
 def test_what_the_first_process_writes_while_the_others_wait_is_written_once(name):
     data = PAIRED.format(**PLAIN | WRITTEN[name])
     unasked = data.replace("if os.path.exists(cached)", "if ready(name)")
+    other = data.replace("exists(cached)", "exists('/opt/ml/input/data/train')")
     last = data[: data.index("    if " + (PLAIN | WRITTEN[name])["first"] + ":\n")] + "    return made\n"
     early = data.replace("    cached =", "    found = os.path.exists('/tmp/' + name)\n    cached =")
     for job in (ONE, TWO):
         assert "TW141" not in codes(data + TRAINS, job)
         assert "TW141" in codes(unasked + TRAINS, job)
+        assert "TW141" in codes(other + TRAINS, job)
         assert "TW141" in codes(last + TRAINS, job)
         assert "TW141" in codes(early.replace("if os.path.exists(cached)", "if found") + TRAINS, job)
 
