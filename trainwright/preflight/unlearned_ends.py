@@ -42,11 +42,11 @@ _SHOWN = re.compile(r"^\W*(raise|assert)\b|\bprint\(|\blog(ger|ging)?\.|warn|sto
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if code.incomplete or code.imports("transformers") is None or _labelled(code):
+    if code.incomplete or code.imports("transformers") is None:
         return
     collators = [e for e in code.ran("DataCollatorForLanguageModeling", live=True) if _masks(e)]
     collators += [e for e in code.ran("DataCollatorForCompletionOnlyLM", live=True) if _masks(e)]
-    padded = _padded(code) if collators else None
+    padded = _padded(code) if collators and not _labelled(code) else None
     appended = _appended(code) if padded is not None else None
     if padded is not None and appended is not None:
         ends = f"{_at(collators[0], padded)} makes it the token that {_at(collators[0], appended)} puts into the texts"
