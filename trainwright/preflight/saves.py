@@ -7,7 +7,7 @@ import re
 
 from trainwright.script.call import Call
 from trainwright.script.events import Event
-from trainwright.script.paths import roots
+from trainwright.script.paths import LOST, roots
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.values import Value
 
@@ -48,6 +48,8 @@ _METHODS: dict[str, tuple[str, int]] = {
 }
 
 
+# The strategies of TensorFlow under which every worker saves: all but the chief to a folder that is thrown away.
+OVER_HOSTS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")  # its name at first
 # What is made to prepare data, and saved beside a model.
 _PREPARES = re.compile(r"Tokenizer|Processor|FeatureExtractor")
 
@@ -149,19 +151,36 @@ def uploaded(code: ScriptFacts, event: Event) -> bool:
     return any(e.order > event.order and re.search(r"_s3$|^s3_|upload", e.last) for e in code.events)
 
 
-def copied(code: ScriptFacts, event: Event) -> bool:
+def passed_on(code: ScriptFacts, save: Save, written: list[Save]) -> bool:
+    """Return whether a file in a temporary folder is copied or read again, or is one that is to be thrown away."""
+    event, path = save.event, save.path
+    return path is not None and (
+        _copied(code, event) or _read_again(code, event, path) or _of_the_rest(code, save, written)
+    )
+
+
+def _copied(code: ScriptFacts, event: Event) -> bool:
     """Return whether something is copied afterwards, or a program that may copy it is started."""
     later = ("copy", "copytree", "copyfile", "move", "run", "system", "check_call", "Popen", "copy2")
     return any(e.order > event.order for e in code.ran(*later))
 
 
-def read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
+def _read_again(code: ScriptFacts, event: Event, path: Value) -> bool:
     """Return whether the script reads back what it saved in a temporary folder, so the file was only temporary."""
     readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict")
     read = [value for e in readers if e.order > event.order for value in (*e.args, *e.keywords.values())]
     if path.constants is None:  # of a name that is only known when it runs
         return any(roots(value) == {"tmp"} for value in read)
     return any(value.constants == path.constants for value in read)
+
+
+def _of_the_rest(code: ScriptFacts, save: Save, written: list[Save]) -> bool:
+    """Return whether a save may be that of the other workers of a strategy, as the chief's own is kept.
+
+    Source: TensorFlow's tutorial Multi-worker training with Keras, model saving and loading.
+    """
+    like = (other for other in written if other.event.last == save.event.last)
+    return code.mentions(*OVER_HOSTS) and any(roots(each.path, code.checkpoints) - LOST for each in like)
 
 
 _DATA = re.compile(r"dataset|features|vocab|cached", re.I)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import behind_first
-from trainwright.preflight.saves import FUNCTIONS, Save, copied, of_data, of_model, read_again, saves, uploaded
+from trainwright.preflight.saves import FUNCTIONS, OVER_HOSTS, Save, of_data, of_model, passed_on, saves, uploaded
 from trainwright.script.call import Call
 from trainwright.script.configurations import is_arguments
 from trainwright.script.events import Event
@@ -179,7 +179,6 @@ def _other_mode(code: ScriptFacts, event: Event) -> bool:
     return False
 
 
-_OVER_HOSTS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")  # its name at first
 _VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank", "uneven"})
 _EVERY = (
     "save_weights",
@@ -206,7 +205,7 @@ def _cooperates(code: ScriptFacts) -> bool:
     if _managed(code):
         return code.launch.launched and not code.managed_by_trainer and _by_hand(code)
     launched = code.launcher not in (None, "process") and code.cooperates
-    strategy = code.mentions(*_OVER_HOSTS)
+    strategy = code.mentions(*OVER_HOSTS)
     joined = code.group is not None and (code.wraps is not None or code.job is not None)
     return launched or joined or code.horovod or code.smp or strategy
 
@@ -258,7 +257,7 @@ def _keras_decides(code: ScriptFacts, event: Event) -> bool:
 
     Source: keras 2.9, callbacks.py: ``_get_file_path`` gives the other workers a temporary folder.
     """
-    return event.last == "ModelCheckpoint" and code.mentions(*_OVER_HOSTS) and not code.horovod
+    return event.last == "ModelCheckpoint" and code.mentions(*OVER_HOSTS) and not code.horovod
 
 
 _PLACES = {"tmp": "a temporary folder", "relative": "the working folder", "elsewhere": "a folder"}
@@ -292,9 +291,9 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             if of_data(event):
                 continue
             later = [s for s in written if s.event.order > event.order and s.whole]
-            passed_on = copied(code, event) or read_again(code, event, save.path)
             backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
-            if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):
+            kept = passed_on(code, save, written) or any({"model"} & roots(s.path) for s in later)
+            if where == {"tmp"} and not backup and kept:
                 continue
             places = " or ".join(_PLACES[each] for each in sorted(where))
             yield at(NOT_KEPT, event, f"`{text}`: {places}, which is lost with the container")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.horovod import LAUNCHER, STRATEGIES
 from trainwright.sagemaker.distribution import BY_TF_CONFIG
-from trainwright.script.events import Event
+from trainwright.script.events import OF_RANK, Event, Guard
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at, conditions, enclosing_function
 
@@ -78,18 +78,15 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _chief_only(code: ScriptFacts) -> Iterator[Finding]:
-    for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
-        keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
-        given = event.arg("obj", 0) if event.name == "tensorflow.saved_model.save" else None
-        keras = keras or (given is not None and "model" in given.tags)
-        kept = event.receiver is not None and event.receiver.made_by("CheckpointManager")
-        if (keras or kept) and (event.by_rank or _chief(event)):
+    calls = [e for e in code.ran("save", "fit", "evaluate", "save_weights", live=True) if _of_a_model(e)]
+    for event in calls:
+        if _one_worker(event, calls):
             # A checkpoint only waits for the others where it holds variables that are summed when they are read.
-            severity: Severity | None = "warning" if kept else None
+            severity: Severity | None = "warning" if _manages(event) else None
             yield at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only", severity)
     for event in code.ran("ModelCheckpoint", live=True):
         keras = event.name.startswith(("tensorflow.keras.", "keras."))
-        if keras and _one_worker(code, event) and code.ran("fit", live=True):
+        if keras and _one_worker(event, code.ran("ModelCheckpoint")) and code.ran("fit", live=True):
             waits = code.mentions("BatchNormalization", "applications")
             what = f"`{event.text}` on the chief only; give it to every worker, with another folder for the others"
             yield at(CHIEF_ONLY, event, what, None if waits else "warning")
@@ -97,16 +94,38 @@ def _chief_only(code: ScriptFacts) -> Iterator[Finding]:
         base = event.receiver
         restores = base is not None and (base.made_by("Checkpoint", "CheckpointManager") or "model" in base.tags)
         trains = any(e.order > event.order for e in code.ran("fit", "run", "apply_gradients"))
-        if restores and trains and _one_worker(code, event):
+        if restores and trains and _one_worker(event, code.ran(event.last)):
             what = f"`{event.text}` on the chief only: the others train on with other weights"
             yield at(CHIEF_ONLY, event, what, remedy="Restore on every worker, from a folder that all of them have.")
             return
 
 
-def _one_worker(code: ScriptFacts, event: Event) -> bool:
-    """Return whether only the chief makes a call, and the other workers do not make it in another branch."""
+def _of_a_model(event: Event) -> bool:
+    """Return whether a call saves, fits or evaluates a model of Keras, or saves a checkpoint."""
+    model = event.arg("obj", 0) if event.name == "tensorflow.saved_model.save" else event.receiver
+    return model is not None and ("model" in model.tags or event.last == "fit" or _manages(event))
+
+
+def _manages(event: Event) -> bool:
+    return event.receiver is not None and event.receiver.made_by("CheckpointManager")
+
+
+def _one_worker(event: Event, calls: list[Event]) -> bool:
+    """Return whether only the chief makes a call, and the other workers make none like it."""
     alone = event.by_rank is not None or _chief(event)
-    return alone and not any(event.excludes(other) for other in code.ran(event.last))
+    return alone and not any(other.last == event.last and _of_the_rest(event, other) for other in calls)
+
+
+def _of_the_rest(event: Event, other: Event) -> bool:
+    """Return whether those workers make another call that a condition keeps from this one.
+
+    They may do so in its ``else`` branch, after an early ``return`` or ``continue``, or under a second condition.
+    """
+    chosen = {guard.node: guard.side for guard in event.guards if _of_chief(guard)}
+    if any(chosen.get(guard.node, guard.side) is not guard.side for guard in other.guards):
+        return True
+    kinds = {guard.kind for guard in (event.by_rank, other.by_rank) if guard is not None}
+    return kinds == {"one", "others"} and other.loops == event.loops
 
 
 def _alone(code: ScriptFacts, launcher: str) -> bool:
@@ -159,6 +178,10 @@ def _of_key(node: ast.AST, name: str) -> list[ast.expr]:
 
 def _chief(event: Event) -> bool:
     return any("chief" in ast.unparse(guard.node) and guard.side for guard in event.guards)
+
+
+def _of_chief(guard: Guard) -> bool:
+    return guard.kind in OF_RANK or "chief" in ast.unparse(guard.node)
 
 
 def _scoped(event: Event) -> bool:

@@ -134,6 +134,38 @@ CHIEF: list[Case] = [
     ("TW168", False, HEAD + "strategy = tf.distribute.ParameterServerStrategy(cluster)\n" + BUILT
      + "if kind == 'chief':\n    model.load_weights(path)\n    model.fit(data)\n    model.save(path)\n", SERVERS),
 ]  # fmt: skip
+KEPT_PATH = "os.path.join(os.environ['SM_MODEL_DIR'], '1')"
+SCRATCH = "tempfile.mkdtemp()"
+# The chief saves what is kept; what the others save is thrown away.
+WAYS_OF_ALL = (
+    "if index == 0:\n    model.save({kept})\nelse:\n    model.save({scratch})\n",
+    "if index == 0:\n    model.save({kept})\nif index != 0:\n    model.save({scratch})\n",
+    "model.save({kept}) if index == 0 else model.save({scratch})\n",
+    "def export():\n    if index == 0:\n        model.save({kept})\n        return\n    model.save({scratch})\nexport()\n",
+    "def export():\n    if index > 0:\n        return model.save({scratch})\n    model.save({kept})\nexport()\n",
+    "def export():\n    if index > 0:\n        return False\n    model.save({kept})\n    return True\n"
+    "if not export():\n    model.save({scratch})\n",
+    "def put(path):\n    model.save(path)\nif index == 0:\n    put({kept})\nelse:\n    put({scratch})\n",
+    "for epoch in range(9):\n    model.fit(data)\n    if index == 0:\n        model.save({kept})\n        continue\n"
+    "    model.save({scratch})\n",
+)
+WAYS_OF_ONE = (
+    "if index == 0:\n    model.save({kept})\nelse:\n    print({scratch})\n",
+    "if index == 0:\n    model.save({kept})\nelse:\n    picture.save({scratch})\n",
+    "def export():\n    if index > 0:\n        return\n    model.save({kept})\nexport()\n",
+    # In every epoch the chief alone, and the others once.
+    "for epoch in range(9):\n    model.fit(data)\n    if index == 0:\n        model.save({kept})\n"
+    "if index != 0:\n    model.save({scratch})\n",
+    # Either way the chief alone.
+    "if found:\n    if index == 0:\n        model.save({kept})\nelse:\n    if index == 0:\n        model.save({kept})\n",
+)
+EVERY_WORKER: list[Case] = [
+    *[(code, code == "TW168" and one, MULTI + BUILT + "import json, os, tempfile\n" + INDEX
+       + way.format(kept=KEPT_PATH, scratch=SCRATCH), MWMS)
+      for one, ways in ((False, WAYS_OF_ALL), (True, WAYS_OF_ONE)) for way in ways for code in ("TW168", "TW142")],
+    # Not where every worker saves to the temporary folder alone.
+    ("TW142", True, MULTI + BUILT + FIT + "model.save('/tmp/model')\n", MWMS),
+]  # fmt: skip
 MADE = "model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
 COMPILED = "model.compile(optimizer='adam', loss='mse')\n"
 ADAM = "opt = tf.keras.optimizers.Adam()\n"
@@ -175,7 +207,7 @@ SCOPES: list[Case] = [
     )],
     ("TW189", False, HEAD + "import work\nstrategy = work.MirroredStrategy()\n" + MADE + COMPILED, ONE),
 ]  # fmt: skip
-CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *SCOPES]
+CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *EVERY_WORKER, *SCOPES]
 
 
 @pytest.mark.parametrize("case", CASES)
