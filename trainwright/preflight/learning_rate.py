@@ -177,7 +177,7 @@ def _own_plateau(code: ScriptFacts) -> Iterator[Finding]:
         metric = event.arg("metrics", 0)
         if not plateau or metric is None or event.by_rank is not None:
             continue
-        alone = {"own", "measured"} <= metric.tags
+        alone = "own" in metric.tags and bool(metric.tags & {"measured", "graphless"})
         if alone or _with_the_first_alone(code):
             what = f"`{ast.unparse(event.node)[:50]}`: "
             what += "no collective has joined the value with those of the others" if alone else _TO_ONE

@@ -61,7 +61,7 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
             flows |= {"all-batches"}
         flows -= {"all-batches"} if "world" in right.tags else NONE
         flows |= {"share-length"} if "world" in right.tags and "length" in left.tags else set()
-        flows |= mean_of_own(contexts) if "own" in left.tags and "own" in right.tags | counted else set()
+        flows |= mean_of_own(left, contexts) if "own" in left.tags and "own" in right.tags | counted else set()
     if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:
         flows -= {"share-length"}  # each process's batches, of all processes
     return flows | identity

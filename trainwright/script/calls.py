@@ -26,7 +26,7 @@ _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapp
 # Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 # What a value is no longer when the processes have joined theirs.
-_NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "clock"})
+_NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "graphless", "clock"})
 # Whose functions return the time of the process's own clock, or one made of it; ?: methods of what is not known.
 _SAME_CLOCK = ("time", "datetime", "timeit", "torch", "tensorflow", "numpy", "math", "script", "?")
 
@@ -109,7 +109,7 @@ class Calls(AbstractState):
             return self.call_code(forward, [Value(), *args], keywords, None) if forward is not None else Value()
         if "model" in called.tags:
             event.model = called
-            return Value(tags=library.output_tags(called, args, keywords.values()))
+            return Value(tags=library.output_tags(called, event))
         if called.instance and code is not None:
             inner = code.method("__call__")
             return self.call_code(inner, args, keywords, called) if inner is not None else Value()

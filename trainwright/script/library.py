@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from trainwright.script import argparse_values, computed, configurations, mappings, unequal
 from trainwright.script.abstract_state import DERIVED, AbstractState
@@ -20,6 +20,7 @@ from trainwright.script.values import (
     Marks,
     Value,
     constant,
+    graphless,
     merge,
     unknown,
 )
@@ -72,15 +73,16 @@ def _on_cpu(event: Event) -> bool:
     return (given is None and "**" not in event.keywords) or (given is not None and given.single() == "cpu")
 
 
-def output_tags(model: Value, args: list[Value], named: Iterable[Value] = ()) -> Marks:
-    """Return the facts of a model's output, by its arguments and those that are named: ``model(**batch)``."""
-    given = frozenset[str]().union(*(arg.tags & FLOWS for arg in args))
+def output_tags(model: Value, event: Event) -> Marks:
+    """Return the facts of a model's output, by the arguments of its call, also named ones: ``model(**batch)``."""
+    given = frozenset[str]().union(*(arg.tags & FLOWS for arg in event.args))
     wrapped = model.tags & WRAPPERS - {"dp"}  # DataParallel works in one process
     if "out" in given:  # a loss, or the next part of the model
         return given | {"wrapped-out"} if wrapped else given
     known = {"known-out"} if model.made else NONE
     sharded = {"fsdp-out"} if "fsdp" in wrapped else NONE
-    own = {"own"} if any("own" in value.tags for value in (*args, *named)) else NONE
+    own = {"own"} if any("own" in value.tags for value in (*event.args, *event.keywords.values())) else NONE
+    own |= graphless(event.contexts) if own else NONE
     return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known) | sharded | own
 
 

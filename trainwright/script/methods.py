@@ -147,7 +147,7 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
 def _called(event: Event, model: Value, name: str) -> Value:
     """Return what a method of a model returns."""
     runs = name in ("__call__", "forward", "generate")
-    return Value(tags=output_tags(model, event.args, event.keywords.values()) if runs else NONE)
+    return Value(tags=output_tags(model, event) if runs else NONE)
 
 
 def _is_tensor(value: Value) -> bool:
@@ -157,7 +157,7 @@ def _is_tensor(value: Value) -> bool:
 def _number(event: Event, base: Value, name: str) -> Value:
     """Return what ``item()`` or ``tolist()`` makes of a tensor."""
     made = {"torch.Tensor.item"} if name == "item" and _is_tensor(base) and not event.args else set()
-    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured", "clock"})
+    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured", "graphless", "clock"})
 
 
 def _tensor(event: Event, base: Value, name: str) -> Value | None:
@@ -169,7 +169,7 @@ def _tensor(event: Event, base: Value, name: str) -> Value | None:
         whole.tags |= flow(event)
         return base
     if name == "mean" and "own" in base.tags and not event.args:
-        return base.with_tags(*mean_of_own(event.contexts))
+        return base.with_tags(*mean_of_own(base, event.contexts))
     if name in ("detach", "detach_"):
         base.tags |= {"detached"} if name == "detach_" else set()
         return base.with_tags("detached")

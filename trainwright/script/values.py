@@ -4,7 +4,8 @@ A tag is a fact that survives assignments, conversions and calls. ``rank``, ``lo
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
 model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
-those of the others (``mean-of-own``: and divided by the size of the share, ``measured``: where no graph is kept);
+those of the others (``graphless``: where no graph is kept, ``mean-of-own``: and divided by the size of the share,
+``measured``: both);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
 memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided,
 ``all-batches`` those that all samples of a data set make;
@@ -45,6 +46,7 @@ FLOWS: Marks = frozenset(
         "own",
         "mean-of-own",
         "measured",
+        "graphless",
         "of-root",
         "clock",
         "share-length",
@@ -227,10 +229,15 @@ class Value:
         )
 
 
-def mean_of_own(contexts: Iterable[str]) -> Marks:
-    """Return the facts of a mean over a process's own share that is taken in these contexts."""
-    graphless = any("no_grad" in name or "inference_mode" in name for name in contexts)
-    return MEANS if graphless else MEANS - {"measured"}
+def graphless(contexts: Iterable[str]) -> Marks:
+    """Return the fact of what is computed in these contexts, if they keep no graph."""
+    kept = not any("no_grad" in name or "inference_mode" in name for name in contexts)
+    return NONE if kept else frozenset({"graphless"})
+
+
+def mean_of_own(total: Value, contexts: Iterable[str]) -> Marks:
+    """Return the facts of a mean over a process's own share that is taken of a total in these contexts."""
+    return MEANS if "graphless" in total.tags | graphless(contexts) else MEANS - {"measured"}
 
 
 def covers(wrapper: Value, name: str) -> bool:

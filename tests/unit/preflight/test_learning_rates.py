@@ -128,3 +128,55 @@ def test_a_schedule_that_is_stepped_with_its_optimizer() -> None:
     text = ARGUMENTS + DDP + text.replace(update, grouped + "            schedule.step()\n")
     assert "TW502" in codes(text)
     assert "TW502" not in codes(text.replace("args.epochs)", "args.epochs * len(loader) // 4)"))
+
+
+# Each process's validation loss, over its own share (horovod/horovod #1095).
+PLATEAU = (
+    DDP
+    + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    + "schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)\n"
+    + "def divided(rows):\n    sampler = DistributedSampler(rows)\n"
+    + "    return DataLoader(rows, sampler=sampler), sampler\n"
+    + "loader, sampler = divided(training)\nheld_out, _ = divided(validation)\n"
+    + "for epoch in range(9):\n    sampler.set_epoch(epoch)\n    for x in loader:\n        model(x).sum().backward()\n"
+    + "        optimizer.step()\n{validate}    schedule.step(value)\n"
+)
+VALIDATED = (
+    "    total, seen = torch.zeros(1).cuda(), torch.zeros(1).cuda()\n"
+    "    with torch.no_grad():\n        for x in held_out:\n            total += model(x).sum(){item}\n"
+    "            seen += {number}\n{joined}    value = {value}\n"
+)
+LISTED = (
+    "    losses = []\n    with torch.inference_mode():\n        for x in held_out:\n"
+    "            losses.append(model(x).sum().item())\n{joined}    value = {value}\n"
+)
+BOTH = "    dist.all_reduce(total)\n    dist.all_reduce(seen)\n"
+
+
+@pytest.mark.parametrize(
+    ("reported", "validate"),
+    [
+        # The mean is taken after the block that keeps no graph.
+        (True, VALIDATED.format(item=".item()", number="len(x)", joined="", value="total / seen")),
+        (True, VALIDATED.format(item=".item() * len(x)", number="len(x)", joined="", value="total / seen")),
+        (True, VALIDATED.format(item="", number="x.size(0)", joined="", value="(total / seen).item()")),
+        (True, VALIDATED.format(item="", number="1", joined="", value="total.item() / len(held_out)")),
+        (True, VALIDATED.format(item="", number="1", joined="", value="total")),
+        (True, LISTED.format(joined="", value="sum(losses) / len(losses)")),
+        (True, LISTED.format(joined="    import numpy\n", value="numpy.mean(losses)")),
+        (False, VALIDATED.format(item="", number="len(x)", joined=BOTH, value="total / seen")),
+        (False, VALIDATED.format(item="", number="len(x)", joined="    dist.broadcast(total, 0)\n", value="total")),
+        (
+            False,
+            LISTED.format(
+                joined="    mean = torch.tensor(losses).mean().cuda()\n    dist.all_reduce(mean)\n", value="mean.item()"
+            ),
+        ),
+        (False, "    value = model(x).sum().item()\n"),
+    ],
+)
+def test_a_plateau_of_the_own_share(reported: bool, validate: str) -> None:
+    script = PLATEAU.format(validate=validate)
+    assert ("TW511" in codes(script, JOB)) is reported, script
+    whole = script.replace("held_out, _ = divided(validation)", "held_out = DataLoader(validation)")
+    assert "TW511" not in codes(whole, JOB)

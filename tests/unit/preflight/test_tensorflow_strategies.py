@@ -141,7 +141,8 @@ WAYS_OF_ALL = (
     "if index == 0:\n    model.save({kept})\nelse:\n    model.save({scratch})\n",
     "if index == 0:\n    model.save({kept})\nif index != 0:\n    model.save({scratch})\n",
     "model.save({kept}) if index == 0 else model.save({scratch})\n",
-    "def export():\n    if index == 0:\n        model.save({kept})\n        return\n    model.save({scratch})\nexport()\n",
+    "def export():\n    if index == 0:\n        model.save({kept})\n        return\n"
+    "    model.save({scratch})\nexport()\n",
     "def export():\n    if index > 0:\n        return model.save({scratch})\n    model.save({kept})\nexport()\n",
     "def export():\n    if index > 0:\n        return False\n    model.save({kept})\n    return True\n"
     "if not export():\n    model.save({scratch})\n",
@@ -157,7 +158,8 @@ WAYS_OF_ONE = (
     "for epoch in range(9):\n    model.fit(data)\n    if index == 0:\n        model.save({kept})\n"
     "if index != 0:\n    model.save({scratch})\n",
     # Either way the chief alone.
-    "if found:\n    if index == 0:\n        model.save({kept})\nelse:\n    if index == 0:\n        model.save({kept})\n",
+    "if found:\n    if index == 0:\n        model.save({kept})\n"
+    "else:\n    if index == 0:\n        model.save({kept})\n",
 )
 EVERY_WORKER: list[Case] = [
     *[(code, code == "TW168" and one, MULTI + BUILT + "import json, os, tempfile\n" + INDEX
