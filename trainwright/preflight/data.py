@@ -313,10 +313,10 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
     reads = [e for e in live if for_training(e)] or live
-    sharded = any((v.tags & {"sharded"}) for e in loaders for v in (*e.args, *e.keywords.values()))
+    sharded = any(map(_of_share, loaders))
     trained = code.training_loader()
-    if trained in loaders and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
-        given, reads = [], [trained]
+    if trained in loaders and not _divides(trained) and not _of_share(trained):
+        given, reads, sharded = [], [trained], False
     plain = _plain_batches(trained) if trained is not None and samplers else False
     if (plain or (not given and not by_name)) and not sharded and not divided_by_index(code) and reads:
         what = "DataLoader without a DistributedSampler"
@@ -344,6 +344,11 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
         if event.loops and isinstance(number, ast.Constant) and isinstance(number.value, int):
             yield at(SAME_ORDER, event, f"`{ast.unparse(event.node)[:50]}`: the same number in every epoch")
             return
+
+
+def _of_share(loader: Event) -> bool:
+    """Return whether a loader gets a share of the data."""
+    return any(value.tags & {"sharded"} for value in (*loader.args, *loader.keywords.values(), loader.result))
 
 
 def _epochs(code: ScriptFacts) -> bool:

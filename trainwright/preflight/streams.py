@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 
 _SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
@@ -23,9 +24,7 @@ def every_process_reads_all(code: ScriptFacts) -> bool:
                 if not any(ast.unparse(base).endswith("IterableDataset") for base in node.bases):
                     continue
                 found = True
-                fixed = _of_fixed_seed(node)
-                names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n not in fixed]
-                names += [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and n not in fixed]
+                names = [name for part in (node, *_helpers(code, node)) for name in _names(module, part)]
                 if not any(isinstance(n, ast.FunctionDef) and n.name == "__iter__" for n in node.body):
                     return False
                 if _told_apart(code, node) or any(_SHARE.search(name) for name in names):
@@ -33,6 +32,34 @@ def every_process_reads_all(code: ScriptFacts) -> bool:
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("IterableDataset"):
                 return False
     return found
+
+
+def _helpers(code: ScriptFacts, stream: ast.ClassDef, depth: int = 3) -> list[ast.AST]:
+    """Return the script's functions outside of a class that it, or one of these, calls by name."""
+    functions = {n.name: n for m in code.modules for n in m.tree.body if isinstance(n, ast.FunctionDef)}
+    found: list[ast.AST] = [stream]
+    for _ in range(depth):
+        called = {n.id for part in found for n in ast.walk(part) if isinstance(n, ast.Name)}
+        found += [functions[name] for name in sorted(called & functions.keys()) if functions[name] not in found]
+    return found[1:]
+
+
+def _names(module: Module, part: ast.AST) -> list[str]:
+    """Return the names in a part of the script that may say that it takes a share, or draws."""
+    fixed = _of_fixed_seed(part)
+    nodes = [n for n in ast.walk(part) if isinstance(n, ast.Name | ast.Attribute) and n not in fixed]
+    return [n.id if isinstance(n, ast.Name) else n.attr for n in nodes if not _of_one_item(module, n)]
+
+
+def _of_one_item(module: Module, node: ast.Name | ast.Attribute) -> bool:
+    """Return whether a name is for what is read: ``line.split(",")``, or a variable ``sample``."""
+    around = module.parents.get(node)
+    called = isinstance(around, ast.Call) and around.func is node
+    if isinstance(node, ast.Name):
+        return node.id in ("sample", "samples") and not called
+    parts = isinstance(around, ast.Call) and called and not around.keywords
+    texts = parts and all(isinstance(arg, ast.Constant) for arg in around.args)  # type: ignore[union-attr]
+    return node.attr in ("splitlines", "splitext") or (node.attr in ("split", "rsplit") and texts)
 
 
 def _told_apart(code: ScriptFacts, stream: ast.ClassDef) -> bool:
@@ -51,10 +78,11 @@ def _of_fixed_seed(node: ast.AST) -> set[ast.AST]:
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
     seeded = [n for n in calls if n.args and ast.unparse(n.func).endswith(_SEEDED)]
     made = [n for n in seeded if not _OF_WORKER.search(ast.unparse(n.args[0]))]
-    kept = [n for n in ast.walk(node) if isinstance(n, ast.Assign) and n.value in made]
+    kept = [n for n in ast.walk(node) if isinstance(n, ast.Assign) and (n.value in made or _seeded_later(n, calls))]
     names = {ast.unparse(target) for assigned in kept for target in assigned.targets}
-    found = {part for call in made for part in ast.walk(call.func)}
-    found |= {part for call in calls for part in ast.walk(call.func) if _given(call) in names}
+    generators = [(call, each.value) for call in calls for each in call.keywords if each.arg == "generator"]
+    drawn_with = [call for call, given in generators if given in made or ast.unparse(given) in names]
+    found = {part for call in (*made, *drawn_with) for part in ast.walk(call.func)}
     for each in ast.walk(node):
         owner = each.value if isinstance(each, ast.Attribute) else None
         drawn = owner is not None and (owner in made or ast.unparse(owner) in names)
@@ -63,6 +91,10 @@ def _of_fixed_seed(node: ast.AST) -> set[ast.AST]:
     return found
 
 
-def _given(call: ast.Call) -> str:
-    """Return the name of the generator that a function of PyTorch gets."""
-    return next((ast.unparse(each.value) for each in call.keywords if each.arg == "generator"), "")
+def _seeded_later(assigned: ast.Assign, calls: list[ast.Call]) -> bool:
+    """Return whether a generator gets a fixed seed in a further line: ``chance.manual_seed(self.seed + epoch)``."""
+    if not ast.unparse(assigned.value).endswith("Generator()"):
+        return False
+    owners = {f"{ast.unparse(target)}.manual_seed" for target in assigned.targets}
+    seeds = [call.args for call in calls if ast.unparse(call.func) in owners]
+    return bool(seeds) and not any(_OF_WORKER.search(ast.unparse(arg)) for args in seeds for arg in args)

@@ -39,6 +39,8 @@ def streamed(body: str, base: str = "IterableDataset") -> str:
     return loaded("Rows()", f"class Rows({base}):\n    def __init__(self):\n        self.files = []\n    {body}")
 
 
+MINE = "import torch.distributed as dist\ndef mine(files):\n    return {}\n"
+TAKEN = "[file for place, file in enumerate(files) if place % 8 == dist.get_rank()]"
 ITERATES = "def __iter__(self):\n        {}\n        yield from self.files"
 SHARES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW171", True, loaded(), ONE),
@@ -92,8 +94,24 @@ SHARES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
             ("np.random.default_rng()", "start = chance.permutation(len(self.files))", False),
             ("random.Random(get_worker_info().seed)", "chance.shuffle(self.files)", False),
             ("random.Random(7)", "random.shuffle(self.files)", False),
+            ("torch.Generator()", "chance.manual_seed(7); start = torch.randperm(9, generator=chance)", True),
+            ("torch.Generator()", "chance.manual_seed(time()); start = torch.randperm(9, generator=chance)", False),
+            ("torch.Generator()", "start = torch.randperm(9, generator=chance)", False),
+            ("5", "start = torch.randperm(9, generator=torch.Generator().manual_seed(self.seed + self.epoch))", True),
+            ("5", "start = torch.randperm(9, generator=torch.Generator().manual_seed(torch.initial_seed()))", False),
+            ("5", "start = torch.randperm(9)", False),
         )
     ),
+    # Words that say nothing of the stream, but of one of its samples.
+    ("TW171", True, streamed(ITERATES.format("for sample in self.files:\n            yield sample.split('\\t')")), ONE),
+    ("TW171", False, streamed(ITERATES.format("self.files = sample(self.files, 9)")), ONE),
+    ("TW171", False, streamed(ITERATES.format("self.files = self.files.split(number)")), ONE),
+    # Its share may be taken in a function of the script.
+    ("TW171", True, MINE.format("files[:9]") + streamed(ITERATES.format("self.files = mine(self.files)")), ONE),
+    ("TW171", False, MINE.format(TAKEN) + streamed(ITERATES.format("self.files = mine(self.files)")), ONE),
+    # Another loader's share is not that of the training.
+    ("TW171", True, loaded() + "held_out = DataLoader(Subset(rows, range(dist.get_rank(), 9, 8)))\n", ONE),
+    ("TW171", False, loaded("Subset(rows, range(dist.get_rank(), 9, 8))"), ONE),
     ("TW171", False, streamed("def rows(self):\n        yield from self.files"), ONE),
     ("TW171", False, loaded("Rows()", "from work import Rows", "print(IterableDataset)"), ONE),
     ("TW171", False, loaded("IterableDataset(files)"), ONE),
