@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.counting import counters, holds_for
+from trainwright.preflight import accumulating
 from trainwright.preflight.horovod import NO_BROADCAST
 from trainwright.preflight.unalike import own_seed, seeded
 from trainwright.script.events import Event
@@ -109,35 +109,34 @@ _GIVEN = frozenset({"weights", "pretrained"})
 
 
 def _inverted(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a no_sync that is taken under the same condition as the step of the optimizer."""
+    """Report a no_sync that is taken for a batch after which the optimizer steps."""
     steps = [
         step
         for step in code.ran("step", live=True)
         if any("optimizer" in value.tags for value in (step.receiver, *step.args) if value is not None)
     ]
-    by_hand = any("grad" in value.tags for event in code.roles("collective") for value in event.args)
+    by_hand = any(value.tags & {"grad"} for event in code.roles("collective") for value in event.args)
     for event in code.ran("no_sync", live=True):
-        if not event.loops or by_hand:
+        if not event.loops or by_hand or _averages_weights(code):
             continue
         chosen = conditions(event.module, event.node, event.loops[-1])[:1]
         where = {_fact(event.module, *each) for each in chosen}
         later = [step for step in steps if step.order > event.order]
         same = bool(where) and any(where <= _facts(event, step) for step in later)
-        if same or any(_in_its_batch(event, chosen, step) for step in later):
-            what = f"`{ast.unparse(event.node)}` is taken for `{ast.unparse(chosen[0][0])}`, also before the step"
-            yield at(INVERTED, event, f"{what} of the optimizer")
+        found = "also before the step of the optimizer" if same else accumulating.unreduced(code, event, later)
+        if chosen and found:
+            what = f"`{ast.unparse(event.node)}` is taken for `{ast.unparse(chosen[0][0])}`, {found}"
+            yield at(INVERTED, event, what, "warning" if accumulating.LAST in found else None)
             return
 
 
-def _in_its_batch(event: Event, chosen: list[tuple[ast.expr, bool]], step: Event) -> bool:
-    """Return whether a no_sync is taken for every batch that a step comes after: both count the batches."""
-    tests = [(guard.node, guard.side) for guard in step.guards if guard.node in step.module.parents]
-    if len(tests) != 1 or len(chosen) != 1 or step.loops != event.loops or step.stack != event.stack:
-        return False
-    names = counters(event.loops[-1])
-    before = holds_for(event.module, *chosen[0], names)
-    steps = holds_for(step.module, *tests[0], names)
-    return before is not None and steps is not None and steps <= before
+def _averages_weights(code: ScriptFacts) -> bool:
+    """Return whether the weights are averaged instead, every few steps."""
+    joined = (value for event in code.roles("collective") if event.loops for value in event.args)
+    return code.mentions(*_OF_WEIGHTS) or any("params" in value.tags for value in joined)
+
+
+_OF_WEIGHTS = ("PostLocalSGDOptimizer", "PeriodicModelAverager", "average_parameters", "LocalSGD", "DiLoCo")
 
 
 def _facts(event: Event, step: Event) -> set[tuple[str, bool]]:
