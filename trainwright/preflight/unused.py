@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight import poolers
 from trainwright.script.events import Event
 from trainwright.script.known import DDP
 from trainwright.script.script_facts import ScriptFacts
@@ -17,7 +18,8 @@ UNUSED = Rule(
     severity="error",
     title="a layer of a model in DistributedDataParallel gets no gradient",
     source="PyTorch's documentation of DistributedDataParallel, find_unused_parameters; torch/csrc/distributed/c10d/"
-    'reducer.cpp: "Expected to have finished reduction in the prior iteration before starting a new one"',
+    'reducer.cpp: "Expected to have finished reduction in the prior iteration before starting a new one"; '
+    "princeton-nlp/SimCSE #78: the poolers of BERT and RoBERTa",
     remedy="Remove the layer, use it in forward, or pass find_unused_parameters=True.",
 )
 RULES = (UNUSED,)
@@ -45,6 +47,17 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         model = event.args[0] if event.args else event.arg("module")
         for each in _classes(model):
             yield from _layers(code, each, event)
+        if model is not None:
+            yield from _poolers(code, model, event)
+
+
+def _poolers(code: ScriptFacts, model: Value, wrap: Event) -> Iterator[Finding]:
+    """Report an encoder whose last layer is computed, and has no part in the loss."""
+    for encoder, surely in poolers.unread(code, model):
+        what = f"`{encoder.text}` has a pooler whose output is used nowhere; line {wrap.line} wraps the model"
+        certain = surely and code.job is not None
+        remedy = "Pass add_pooling_layer=False to the encoder, or find_unused_parameters=True to the wrapper."
+        yield at(UNUSED, encoder, what, None if certain else "warning", remedy=remedy)
 
 
 def _expects_all(event: Event) -> bool:
