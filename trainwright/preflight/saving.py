@@ -119,12 +119,8 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         if _managed(code) and event.name not in ("torch.save", "safetensors.torch.save_file"):
             continue
-        if (
-            path is None
-            or event.under("one", "host", "dp", "rdp", "ranks")
-            or _only_other(code, event)
-            or path.tags & _VARIES
-        ):
+        chosen = event.under("one", "host", "dp", "rdp", "ranks")
+        if path is None or chosen or _only_other(code, event) or path.tags & _VARIES:
             continue
         if any(s.event.under("one") and s.event.last == event.last and s.event.excludes(event) for s in written):
             continue  # the other side of `if distributed`
