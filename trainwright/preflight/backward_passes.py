@@ -1,4 +1,4 @@
-"""Backward passes: how many of them a step of Horovod's optimizer takes, and graphs that one of them has freed."""
+"""Backward passes: how many a step takes, with Horovod and Accelerate, and graphs that one of them has freed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.loop import GRAPH_KEPT, TWICE
+from trainwright.preflight.loop import GRAPH_KEPT, TWICE, ZERO_EARLY, of_same
 from trainwright.preflight.schedule import is_of, trained
 from trainwright.script.events import Event
 from trainwright.script.known import NO_GRAPH
@@ -32,6 +32,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _freed(code)
     yield from _kept_by_method(code)
+    yield from _cleared_at_last(code)
     if not code.horovod or not code.several:
         return
     made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
@@ -43,6 +44,53 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     allowed = 1 if given[0] is None else given[0].single()
     if isinstance(allowed, int) and len({e.node for e in made}) == 1:
         yield from _several(code, allowed)
+
+
+def _cleared_at_last(code: ScriptFacts) -> Iterator[Finding]:
+    """Report gradients that are cleared within ``accumulate``, before the last of the batches adds its own.
+
+    Source: accelerate, optimizer.py: zero_grad of a prepared optimizer acts only where gradients are synchronised, as
+    ``step`` does; a model's acts for every batch. With DeepSpeed neither of an optimizer's two does anything.
+    """
+    number = _accumulated_batches(code)
+    if number in (None, 0, 1) or code.mentions_like("deepspeed") or any("DEEPSPEED" in n for n in code.launch.kept):
+        return
+    for zero in code.ran("zero_grad", live=True):
+        tags = zero.receiver.tags if zero.receiver is not None else frozenset[str]()
+        after = [e for e in code.ran("backward", live=True) if e.order > zero.order and _in_accumulate(zero, e)]
+        steps = [e for e in code.ran("step", live=True) if _of_prepared(e) and _in_accumulate(zero, e)]
+        if "accelerate" not in tags or not after or not steps or steps[0].order < zero.order:
+            continue
+        own = [e for e in steps if "model" in tags or e.receiver is zero.receiver or of_same(zero, e)]
+        if own and after[0].order < own[0].order:
+            known = isinstance(number, int) and code.started is None  # `accelerate launch` may choose DeepSpeed
+            what = f"`{zero.text}` before backward in line {after[0].line}, within accumulate: it clears the gradients"
+            what += " of the batches before"
+            yield at(ZERO_EARLY, zero, what, severity=None if known else "warning")
+            return
+
+
+def _of_prepared(step: Event) -> bool:
+    """Return whether a step is that of an optimizer that Accelerate has prepared."""
+    return step.receiver is not None and {"optimizer", "accelerate"} <= step.receiver.tags
+
+
+def _accumulated_batches(code: ScriptFacts) -> object:
+    """Return how many batches Accelerate accumulates: None if the script does not say, Ellipsis if it is not known."""
+    found: set[object] = set()
+    for made in (e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate.")):
+        steps, plugin = made.arg("gradient_accumulation_steps"), made.arg("gradient_accumulation_plugin")
+        maker = code.maker(plugin) if plugin is not None else None
+        steps = maker.arg("num_steps", 0) if maker is not None else steps
+        found.add(steps.single() if steps is not None else None)
+    return found.pop() if len(found) == 1 else None
+
+
+def _in_accumulate(zero: Event, other: Event) -> bool:
+    """Return whether two calls are for the same batch, both within ``accelerator.accumulate``."""
+    within = all(any(name.endswith(".accumulate") for name in event.contexts) for event in (zero, other))
+    apart = {guard.node for guard in zero.guards} - {guard.node for guard in other.guards}
+    return within and bool(zero.loops) and zero.loops == other.loops and not apart
 
 
 def _kept_by_method(code: ScriptFacts) -> Iterator[Finding]:

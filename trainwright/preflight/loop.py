@@ -26,8 +26,9 @@ ZERO_EARLY = Rule(
     code="TW138",
     severity="error",
     title="gradients are set to zero between backward and the optimizer's step",
-    source=f"{DOCS}: the step would find no gradients",
-    remedy="optimizer.zero_grad() before backward, or after step.",
+    source=f"{DOCS}: the step would find no gradients; huggingface/accelerate #1299: within accumulate, a prepared "
+    "optimizer's zero_grad acts for the last batch, as step does",
+    remedy="optimizer.zero_grad() before backward, or after step (within accelerator.accumulate only after step).",
 )
 HALF = Rule(
     code="TW139",
@@ -218,7 +219,7 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
         again = [e for e in looped if after and zero.order < e.order < after[0].order]
         early = [e for e in looped if after and e.order > after[0].order and _together(e, zero)]
         begun = [e for e in looped if after and e.order < after[0].order]
-        if after and early and not begun and _same(zero, after[0]):
+        if after and early and not begun and of_same(zero, after[0]):
             what = f"step in line {after[0].line} comes before backward in line {early[0].line}, so it has no gradients"
             yield at(ZERO_EARLY, zero, what)
             return
@@ -269,7 +270,7 @@ def _around(outer: Event, inner: Event) -> bool:
     return bool(inner.loops) and outer.loops == inner.loops[:-1] and outer.stack == inner.stack
 
 
-def _same(first: Event, second: Event) -> bool:
+def of_same(first: Event, second: Event) -> bool:
     """Return whether two calls are methods of the same object, as far as the text says."""
     owners = [_owner(event) for event in (first, second)]
     return owners[0] != "" and owners[0] == owners[1]

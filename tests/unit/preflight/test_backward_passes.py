@@ -2,7 +2,9 @@
 
 Sources: horovod/torch/optimizer.py, _make_hook: AssertionError "Gradients were computed more than
 backward_passes_per_step times before call to step()"; PyTorch's DCGAN tutorial: netD(fake.detach()); PyTorch's
-documentation of Tensor.backward: the graph is freed unless retain_graph=True.
+documentation of Tensor.backward: the graph is freed unless retain_graph=True; accelerate 0.25, optimizer.py: zero_grad
+of a prepared optimizer acts only where gradients are synchronised, utils/deepspeed.py: with DeepSpeed it does nothing;
+huggingface/accelerate #1299.
 """
 
 from __future__ import annotations
@@ -184,4 +186,59 @@ FREED: list[Case] = [
 
 @pytest.mark.parametrize("case", FREED, ids=range(len(FREED)))
 def test_a_graph_serves_one_backward_pass(case: Case) -> None:
+    assert not unmet(case), unmet(case)
+
+
+ACCUMULATED = OPTION.format(1).replace("float", "int") + (
+    "import torch\nfrom accelerate import Accelerator\nfrom accelerate.utils import GradientAccumulationPlugin\n"
+    "args = p.parse_args()\n"
+    "accelerator = Accelerator(gradient_accumulation_steps={number})\nnet = torch.nn.Linear(2, 2)\n"
+    "opt = torch.optim.SGD(net.parameters(), lr=0.1)\nnet, opt, loader = accelerator.prepare(net, opt, loader)\n"
+    "for x in loader:\n    {before}\n    with accelerator.accumulate(net):\n        {first}\n"
+    "        accelerator.backward(net(x).sum())\n        opt.step()\n        {last}\n"
+)
+
+
+def accumulated(*edits: str, **given: str) -> str:
+    """A loop of Accelerate that steps after several batches."""
+    usual = {"number": "4", "before": "pass", "first": "opt.zero_grad()", "last": "pass"}
+    return but(ACCUMULATED.format(**{**usual, **given}), *edits)
+
+
+AS_CLASS = (
+    "import torch\nfrom accelerate import Accelerator\nclass Run:\n    def __init__(self, passes):\n"
+    "        self.acc = Accelerator(gradient_accumulation_steps=passes)\n        net = torch.nn.Linear(2, 2)\n"
+    "        opt = torch.optim.SGD(net.parameters(), lr=0.1)\n        self.net, self.opt = self.acc.prepare(net, opt)\n"
+    "    def work(self, x):\n        self.opt.zero_grad(set_to_none=True)\n        loss = self.net(x).sum()\n"
+    "        self.acc.backward(loss)\n        self.opt.step()\n    def run(self, data):\n        for x in data:\n"
+    "            with self.acc.accumulate(self.net):\n                self.work(x)\nRun(8).run(data)\n"
+)
+PLUGIN = "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={})"
+JOB_OF_FOUR: dict[str, Any] = {**ONE, "hyperparameters": {"more": 4}}
+CLEARED: list[Case] = [
+    ("TW138", "error", accumulated(), ONE),
+    ("TW138", "error", accumulated(last="opt.zero_grad()"), ONE),
+    ("TW138", "error", accumulated(first="net.zero_grad()"), ONE),
+    ("TW138", 10, AS_CLASS, ONE),
+    ("TW138", "error", accumulated(number="args.more"), JOB_OF_FOUR),
+    ("TW138", "error", accumulated("gradient_accumulation_steps=4", PLUGIN.format(4)), ONE),
+    ("TW138", "warning", accumulated(number="passes"), ONE),
+    ("TW138", False, accumulated(first="pass", last="opt.zero_grad()"), ONE),
+    # Before the block, it acts in the first batch of each step.
+    ("TW138", False, accumulated(before="opt.zero_grad()", first="pass"), ONE),
+    ("TW138", False, accumulated(number="1"), ONE),
+    ("TW138", False, accumulated(number="args.more"), ONE),
+    ("TW138", False, accumulated("gradient_accumulation_steps=4", ""), ONE),
+    ("TW138", False, accumulated("gradient_accumulation_steps=4", PLUGIN.format(1)), ONE),
+    ("TW138", False, accumulated("steps=4", "steps=4, deepspeed_plugin=plugin"), ONE),
+    ("TW138", False, accumulated(), {**ONE, "environment": {"ACCELERATE_USE_DEEPSPEED": "true"}}),
+    ("TW138", False, accumulated("accelerator.accumulate(net)", "accelerator.autocast()"), ONE),
+    # A step of the batches before comes first.
+    ("TW138", False, accumulated("        opt.step()\n", "", first="opt.step()\n        opt.zero_grad()"), ONE),
+    ("TW138", False, accumulated(first="other.zero_grad()"), ONE),
+]
+
+
+@pytest.mark.parametrize("case", CLEARED, ids=range(len(CLEARED)))
+def test_accumulated_gradients_are_kept_for_the_step(case: Case) -> None:
     assert not unmet(case), unmet(case)
