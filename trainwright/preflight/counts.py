@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.deepspeed import configuration
 from trainwright.script.arithmetic import QUOTIENT
 from trainwright.script.call import Call
 from trainwright.script.configurations import is_arguments
@@ -145,13 +146,11 @@ def _deepspeed_batch(code: ScriptFacts) -> Iterator[Finding]:
     """Report batch sizes that DeepSpeed refuses when it starts; it computes those that are left out."""
     processes = code.launch.processes
     for event in code.ran("initialize", live=True):
-        config = event.arg("config") or event.arg("config_params")
+        sizes = configuration(event).attrs if event.name == "deepspeed.initialize" else None
         apart = event.arg("mpu") is not None or code.imports("deepspeed.pipe") is not None
-        if event.name != "deepspeed.initialize" or config is None or config.attrs is None or apart or not processes:
+        if sizes is None or apart or not processes or sizes.keys() & {"**", "element"}:
             continue
-        if config.attrs.keys() & {"**", "element"}:
-            continue
-        whole, micro, every = (config.attrs.get(name, constant(None)).single() for name in _BATCHES)
+        whole, micro, every = (sizes.get(name, constant(None)).single() for name in _BATCHES)
         if not isinstance(whole, int) or not isinstance(micro, int | None) or not isinstance(every, int | None):
             continue
         # As _set_batch_related_parameters of DeepSpeed does.

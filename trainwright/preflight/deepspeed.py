@@ -106,7 +106,7 @@ def _scheduled_twice(code: ScriptFacts, engines: list[Event]) -> Iterator[Findin
     """Report steps of a schedule that the engine was given, or has made from its configuration."""
     made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
     given = [value for e in made if (value := e.arg("lr_scheduler", 5)) is not None and value.single() is not None]
-    theirs = bool(given) or any("scheduler" in (_configuration(e).attrs or {}) for e in made)
+    theirs = bool(given) or any("scheduler" in (configuration(e).attrs or {}) for e in made)
     for event in code.ran("step", live=True):
         twice = [e for e in engines if e.loops == event.loops and e.loops and not e.excludes(event)]
         base = event.receiver
@@ -118,9 +118,13 @@ def _scheduled_twice(code: ScriptFacts, engines: list[Event]) -> Iterator[Findin
             return
 
 
-def _configuration(start: Event) -> Value:
-    """Return the configuration that ``deepspeed.initialize`` gets."""
-    return of_file(start.module, start.arg("config", 10) or start.arg("config_params"))
+def configuration(start: Event) -> Value:
+    """Return the configuration that ``deepspeed.initialize`` gets, or the file beside the script that has it."""
+    options = start.arg("args", 0)
+    given = start.arg("config", 10) or start.arg("config_params")
+    if given is None and options is not None and options.attrs is not None:
+        given = options.attrs.get("deepspeed_config")
+    return of_file(start.module, given)
 
 
 # Methods that change a tensor, or a module's parameters.
@@ -134,7 +138,7 @@ _CHANGES = frozenset(
 
 def _dropped(code: ScriptFacts) -> Iterator[Finding]:
     """Report a block that gathers weights and changes them, but names no process whose changes are kept."""
-    stages = [stage_of(_configuration(e)) for e in code.ran("initialize") if e.name == "deepspeed.initialize"]
+    stages = [stage_of(configuration(e)) for e in code.ran("initialize") if e.name == "deepspeed.initialize"]
     staged = bool(code.ran("Init")) or 3 in stages
     if stages and not staged and all(isinstance(stage, int) for stage in stages):
         return  # nothing is divided

@@ -35,8 +35,8 @@ ARGUMENTS = Rule(
     code="TW157",
     severity="error",
     title="training arguments that contradict each other or the job's instance",
-    source="transformers, training_args.py: each raises ValueError; of num_generations, TRL, grpo_config.py; "
-    "huggingface/open-r1 #249",
+    source="transformers, training_args.py and integrations/deepspeed.py: each raises ValueError; of num_generations, "
+    "TRL, grpo_config.py; huggingface/open-r1 #249; of train_batch_size, CarperAI/trlx #376",
     remedy="Change one of the two, as the message says.",
 )
 DEVICE_MAP = Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight import metrics
@@ -135,13 +135,29 @@ _TWICE = {
 
 def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
     """Report a number that DeepSpeed's configuration and the trainer's arguments both have, and differently."""
-    configuration = of_file(event.module, event.arg("deepspeed"))
+    configuration = of_file(event.module, event.arg("deepspeed")).attrs or {}
     for key, name in _TWICE.items():
-        there, here = (configuration.attrs or {}).get(key), _known(code, event, name)
-        number = there.single() if there is not None else None
-        if type(number) in (int, float) and type(here) in (int, float) and number != here:
+        number, here = _number(configuration, key), _known(code, event, name)
+        if number is not None and type(here) in (int, float) and number != here:
             yield at(ARGUMENTS, event, f"{name}={here}, but DeepSpeed's configuration has {key}={number}")
             return
+    whole, processes = _number(configuration, "train_batch_size"), code.launch.processes
+    size, every = (
+        default if name not in event.keywords else _known(code, event, name)
+        for name, default in (("per_device_train_batch_size", 8), ("gradient_accumulation_steps", 1))
+    )
+    if whole is None or not processes or not code.launch.launched or event.opened:
+        return
+    if isinstance(size, int) and isinstance(every, int) and whole != size * every * processes:
+        fits = f"{size} per device * {every} accumulated * {processes} processes is {size * every * processes}"
+        yield at(ARGUMENTS, event, f"{fits}, but DeepSpeed's configuration has train_batch_size={whole}")
+
+
+def _number(configuration: Mapping[str, Value], key: str) -> float | None:
+    """Return a number of DeepSpeed's configuration; None if it has none there, such as "auto"."""
+    value = configuration.get(key)
+    number = value.single() if value is not None else None
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def _generations(code: ScriptFacts, event: Event) -> Iterator[Finding]:

@@ -35,6 +35,10 @@ def test_the_mistake_is_reported_and_the_right_way_is_not(pair: Pair) -> None:
     [
         ({"train_micro_batch_size_per_gpu": 8}, {"TW157"}),
         ({"train_micro_batch_size_per_gpu": "auto"}, set()),
+        # transformers, integrations/deepspeed.py, trainer_config_process: 8 processes * 4 per device * 1 accumulated.
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": "auto"}, {"TW157"}),
+        ({"train_batch_size": 32, "gradient_accumulation_steps": "auto"}, set()),
+        ({"train_batch_size": "auto"}, set()),
         ({"zero_optimization": {"stage": 3}}, {"TW450"}),
         ({"zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}}, set()),
     ],

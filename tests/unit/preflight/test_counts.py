@@ -6,11 +6,16 @@ contract on SM_NUM_GPUS.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, codes
+from tests.support.training_scripts import P4D, TORCHRUN, codes, parser
+from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import examine
+from trainwright.sagemaker.job import Job
+from trainwright.script.reader import Reader
 
 JOB: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
 ONE: dict[str, Any] = {"instance_type": "ml.g5.2xlarge"}
@@ -181,6 +186,18 @@ def test_the_batch_sizes_of_deepspeed_fit_the_processes(sizes: str, fits: bool) 
         "the processes divide the model, too"
     )
     assert "TW520" not in codes(text, None), "nobody knows how many processes"
+
+
+@pytest.mark.parametrize(("size", "fits"), [(64, False), (128, True)])
+@pytest.mark.parametrize("given", ["config='ds.json'", "args=args"])
+def test_a_file_of_batch_sizes_fits_the_processes(tmp_path: Path, size: int, fits: bool, given: str) -> None:
+    """DeepSpeed's documentation of its arguments: --deepspeed_config of add_config_arguments names the file."""
+    (tmp_path / "ds.json").write_text(f'{{"train_batch_size": {size}, "train_micro_batch_size_per_gpu": 8}}')
+    options = parser("'--deepspeed_config', default='ds.json'")
+    start = ENGINE.format(sizes="", more="").replace("config=config", given)
+    (tmp_path / "train.py").write_text(options + start)
+    made = examine(Reader().script(tmp_path / "train.py", tmp_path), parse_record(Job, JOB, "job")).findings
+    assert ("TW520" in {each.code for each in made}) != fits
 
 
 DIVIDED = (
