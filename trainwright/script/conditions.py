@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwright.script.events import OF_RANK, Guard, Reach
+from trainwright.script.gathered import EMPTY_ELSEWHERE
 from trainwright.script.known import role, said
 from trainwright.script.values import IDENTITY, Marks, Value, unknown
 
@@ -26,7 +27,9 @@ _OPPOSITE |= {"zero:host": "nonzero:host", "zero:rdp": "nonzero:rdp"}
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
 # The first process by each of the numbers.
 _ZERO = {"rank": "zero:rank", "rdp_rank": "zero:rdp", "dp_rank": "zero:dp", "local_rank": "zero:local"}
-_AS_TEST = {"only-one": "zero:rank"} | {number: _OPPOSITE[zero] for number, zero in _ZERO.items()}
+_AS_TEST = {"only-one": "zero:rank", EMPTY_ELSEWHERE: "zero:rank"} | {
+    number: _OPPOSITE[zero] for number, zero in _ZERO.items()
+}
 TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "clock", "chosen"}
 
 
@@ -149,6 +152,8 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         return Value(constants=(isinstance(op, ast.IsNot),), sure=True)
     if "only-one" in left.tags and other is None and isinstance(op, ast.Is | ast.IsNot):
         return unknown("zero:rank" if isinstance(op, ast.IsNot) else "nonzero:rank")
+    if EMPTY_ELSEWHERE in left.tags and other == 0 and isinstance(op, ast.Gt | ast.NotEq | ast.Eq):
+        return unknown("nonzero:rank" if isinstance(op, ast.Eq) else "zero:rank")
     if isinstance(op, ast.In | ast.NotIn) and right.name == "os.environ" and isinstance(one, str):
         if "environ:known" in right.tags:
             return Value()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainwright.script import argparse_values, computed, configurations, mappings, unequal
+from trainwright.script import argparse_values, computed, configurations, gathered, mappings, unequal
 from trainwright.script.abstract_state import DERIVED, AbstractState
 from trainwright.script.environment_names import environment
 from trainwright.script.events import Event, JobStart
@@ -237,7 +237,7 @@ def _len(state: AbstractState, event: Event) -> Value:
     if "json" in value.tags:
         return Value(tags=value.tags)
     share = {"share-length"} if {"accelerate", "loader"} <= value.tags else NONE
-    return Value(tags=frozenset({"length"}) | share, of=value)
+    return Value(tags=frozenset({"length"}) | share | (value.tags & {gathered.EMPTY_ELSEWHERE}), of=value)
 
 
 def _loads(state: AbstractState, event: Event) -> Value:
@@ -376,6 +376,7 @@ _SPECIAL: dict[str, Callable[[AbstractState, Event], Value]] = {
     "map": _map,
     "super": _super,
     "getattr": _getattr,
+    **gathered.FUNCTIONS,
     "setattr": _setattr,
     "enumerate": _enumerate,
     "zip": _zip,

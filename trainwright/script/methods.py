@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwright.script import argparse_values, computed, mappings, paths
+from trainwright.script import argparse_values, computed, gathered, mappings, paths
 from trainwright.script.abstract_state import AbstractState
 from trainwright.script.events import Event
 from trainwright.script.known import said
@@ -99,8 +99,8 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
     if name == "gradient" and base.made_by("GradientTape"):
         return Value(tags=frozenset({"grad"}), of=base)
     if name in ("state_dict", "local_state_dict"):
-        partial = {"partial"} if name == "local_state_dict" else set()
-        return Value(tags=frozenset({"state"}) | partial | (base.tags & (WRAPPERS | {"fsdp2"})), of=base)
+        kind = {"partial"} if name == "local_state_dict" else gathered.tags(state, base)
+        return Value(tags=frozenset({"state"}) | kind | (base.tags & (WRAPPERS | {"fsdp2"})), of=base)
     if name == "scale" and "scaler" in base.tags:
         return Value(tags=flow(event) | {"scaled", "loss"})
     if name == "prepare":
