@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.smp import of_prescaled_batch
 from trainwright.preflight.streams import every_process_reads_all
 from trainwright.script.events import Event
 from trainwright.script.script_facts import ScriptFacts
@@ -242,6 +243,9 @@ def _of_count(event: Event) -> bool:
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
+        if (wrong := of_prescaled_batch(code, count, rank)) is not None and not event.detached:
+            yield at(WRONG_SHARE, event, wrong[0], wrong[1], remedy=wrong[2])
+            return
         what = of_partitions(code, count, rank)
         fits = _of_count(event) or (code.job is not None and code.job.host_has_its_own_files)
         if not what and code.several_hosts and not fits:

@@ -6,12 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.sagemaker.toolkit import TOOLKIT
 from trainwright.script.call import Call
 from trainwright.script.events import Event
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 V1, V2 = "smdistributed.modelparallel", "torch.sagemaker"
 GUIDE = "AWS guide for model-parallel training scripts"
@@ -268,3 +269,24 @@ def _partly(event: Event, place: int) -> object:
     """Return the argument ``partial``, which is True by default; Ellipsis if it is not known."""
     given = event.arg("partial", place)
     return given.single() if given is not None else True
+
+
+def of_prescaled_batch(code: ScriptFacts, count: Value | None, rank: Value | None) -> tuple[str, Severity, str] | None:
+    """Return what is wrong with a share of the data in a tensor-parallel job of SMP v1, how bad it is, and a remedy.
+
+    SageMaker Python SDK, doc/api/training, smd_model_parallel_general.rst, Prescaled Batch: with it, the processes of a
+    tensor-parallel group must read the same batch, by rdp_size() and rdp_rank(); by default each reads its own.
+    """
+    given = code.job.smp_parameters if code.job is not None else {}
+    degree, prescaled = given.get("tensor_parallel_degree", 1), given.get("prescaled_batch", False)
+    if count is None or code.imports(f"{V1}.torch") is None or not isinstance(degree, int) or degree < 2:
+        return None
+    if prescaled is True and "dp_size" in count.tags and "rdp_size" not in count.tags:
+        what = f"with prescaled_batch the {degree} processes of a tensor-parallel group must read the same rows"
+        return what, "error", "DistributedSampler(dataset, num_replicas=smp.rdp_size(), rank=smp.rdp_rank())"
+    reduced = rank is not None and "rdp_size" in count.tags and "rdp_rank" in rank.tags
+    if prescaled is False and reduced and not (code.mentions_like("prescaled") or code.says("prescaled")):
+        what = f"without prescaled_batch the {degree} processes of a tensor-parallel group train on the same rows, "
+        remedy = "DistributedSampler(dataset, num_replicas=smp.dp_size(), rank=smp.dp_rank())"
+        return f"{what}as if they were different", "warning", remedy
+    return None

@@ -195,8 +195,8 @@ def of_role(launch: JobStart, known: str, event: Event) -> Value:
         return Value(made=frozenset({event.name}), tags=flow(event))
     if known in ("smp-init", "hvd-init", "group", "mark"):
         return Value(made=frozenset({event.name}))
-    if known == "dp_rank" and event.last == "rdp_rank":
-        tags |= {"rdp_rank"}
+    if event.last in ("rdp_rank", "rdp_size"):
+        tags |= {event.last}
     return Value(tags=tags)
 
 

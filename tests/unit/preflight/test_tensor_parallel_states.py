@@ -1,4 +1,4 @@
-"""The state of a model whose layers SMP splits: which processes have to gather and save it."""
+"""A model whose layers SMP splits: which processes read which rows, gather its state and save it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STATE = "model.state_dict()"
 PARTS = "smp.save(model.local_state_dict(), '/opt/ml/checkpoints/m.pt', partial=True)"
 
 
-def job(tensor: int) -> dict[str, Any]:
-    parallel = {"enabled": True, "parameters": {"tensor_parallel_degree": tensor, "ddp": True}}
+def job(tensor: int, **more: Any) -> dict[str, Any]:
+    parallel = {"enabled": True, "parameters": {"tensor_parallel_degree": tensor, "ddp": True} | more}
     launched = {"smdistributed": {"modelparallel": parallel}, "mpi": {"enabled": True, "processes_per_host": 8}}
     return {"instance_type": P4D, "distribution": launched}
 
@@ -67,3 +67,46 @@ def test_the_remedy_for_an_optimizer_is_to_save_parts():
     script = SMP + "if smp.dp_rank() == 0:\n    optimizer.state_dict()\n"
     (found,) = [f for f in findings(script, job(2)) if f.code == "TW559"]
     assert "local_state_dict()" in (found.remedy or "")
+
+
+SHARES = {
+    "as it is": "sampler = DistributedSampler(data, {count}, {rank})\n",
+    "a function": (
+        "def sampled(dataset, count, rank):\n    return DistributedSampler(dataset, num_replicas=count, rank=rank)\n"
+        "sampler = sampled(data, {count}, {rank})\n"
+    ),
+    "a class": (
+        "class Data:\n    def __init__(self):\n        self.count, self.rank = {count}, {rank}\n"
+        "    def sampler(self):\n        return DistributedSampler(data, self.count, self.rank)\nData().sampler()\n"
+    ),
+}
+GROUPS = {"count": "smp.rdp_size()", "rank": "smp.rdp_rank()"}
+PROCESSES = {"count": "smp.dp_size()", "rank": "smp.dp_rank()"}
+
+
+def share(way: str, numbers: dict[str, str], given: dict[str, Any], before: str = "") -> str | None:
+    script = f"from torch.utils.data.distributed import DistributedSampler\n{SMP}{before}{way.format(**numbers)}"
+    return next((found.severity for found in findings(script, given) if found.code == "TW175"), None)
+
+
+@pytest.mark.parametrize("way", SHARES.values(), ids=SHARES)
+def test_a_prescaled_batch_is_that_of_a_tensor_parallel_group(way):
+    """smd_model_parallel_general.rst, Prescaled Batch: the same batch for all tp_ranks of a group, by rdp_*."""
+    prescaled = job(4, prescaled_batch=True)
+    assert share(way, PROCESSES, prescaled) == "error"
+    assert share(way, GROUPS, prescaled) is None
+    by_hand = {"count": "smp.dp_size() // smp.tp_size()", "rank": "smp.dp_rank() // smp.tp_size()"}
+    assert share(way, by_hand, prescaled) is None
+    assert share(way, PROCESSES, job(4)) is None
+    assert share(way, PROCESSES, job(1, prescaled_batch=True)) is None
+    assert share(way, GROUPS, job(4)) == "warning"
+    assert share(way, GROUPS, job(1)) is None
+
+
+def test_a_script_that_asks_whether_the_batch_is_prescaled():
+    """As transformers, TrainingArguments.world_size and process_index."""
+    asked = {name: f"{PROCESSES[name]} if not smp.state.cfg.prescaled_batch else {GROUPS[name]}" for name in PROCESSES}
+    for given in (job(4), job(4, prescaled_batch=True)):
+        assert share(SHARES["as it is"], asked, given) is None
+    own = "smp.init({'prescaled_batch': True})\n"
+    assert share(SHARES["as it is"], GROUPS, job(4), own) is None
