@@ -1,4 +1,4 @@
-"""Keras: the values that callbacks of fit wait for, under the names that fit logs."""
+"""Keras: the values that callbacks of fit wait for, and the arguments that Horovod's callbacks require."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.versions import before
 from trainwright.script.events import Event
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at
+from trainwright.script.syntax import ancestors, at
 from trainwright.script.values import Value
 
 MONITORED = Rule(
@@ -22,7 +23,24 @@ MONITORED = Rule(
     "validation data with val_ before it",
     remedy='monitor="val_accuracy" for metrics=["accuracy"], "val_loss", or the name= of the metric.',
 )
-RULES = (MONITORED,)
+NO_RATE = Rule(
+    code="TW575",
+    severity="error",
+    title="a learning rate callback of Horovod lacks an argument that it requires since 0.21, or gets it twice (a "
+    "warning if the job's Horovod is not known)",
+    source="Horovod's changelog, 0.21.0: initial_lr is required, and comes first (horovod/horovod #2459); mlrun/demos "
+    "#169; aws/deep-learning-containers, tensorflow/training/docker/2.4/py3/cu110/Dockerfile.gpu: horovod==0.21.0, in "
+    "2.3 horovod==0.20.3",
+    remedy="hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.001 * hvd.size(), warmup_epochs=5)",
+)
+RULES = (MONITORED, NO_RATE)
+# The arguments that callbacks require, in their order, since this release of Horovod.
+_REQUIRED = {
+    "LearningRateWarmupCallback": ("initial_lr",),
+    "LearningRateScheduleCallback": ("initial_lr", "multiplier"),
+}
+_REQUIRED_SINCE = "0.21.0"
+_OF_AWS = re.compile(r"(?:^|/)(?:huggingface-)?tensorflow-training:(\d+)\.(\d+)")
 # Callbacks, and the position of what they monitor.
 _WAITING = {"ModelCheckpoint": 1, "EarlyStopping": 0, "ReduceLROnPlateau": 0}
 _LOGGED = frozenset({"loss", "lr", "learning_rate"})
@@ -32,7 +50,8 @@ _OLD = ("Session", "ConfigProto", "placeholder", "get_session", "set_session", "
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """Check the rule of this family."""
+    """Check the rules of this family."""
+    yield from _without_rate(code)
     if code.incomplete or not code.tensorflow or code.mentions(*_MORE, *_OLD):
         return
     for fit in code.ran("fit", live=True):
@@ -47,6 +66,31 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                 severity: Severity | None = None if each.last == "ModelCheckpoint" else "warning"
                 yield at(MONITORED, each, what, severity=severity)
                 return
+
+
+def _without_rate(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a learning rate callback of Horovod that raises TypeError when it is made."""
+    named = _OF_AWS.search(code.job.image or "") if code.job is not None else None
+    recent = (int(named[1]), int(named[2])) >= (2, 4) if named is not None else None
+    if code.incomplete or recent is False or before(code, "horovod", _REQUIRED_SINCE):
+        return
+    for event in code.ran(*_REQUIRED, live=True):
+        if not event.name.startswith("horovod.") or event.opened or _caught(event):
+            continue
+        names = _REQUIRED[event.last]
+        missing = [name for name in names[len(event.args) :] if name not in event.keywords]
+        twice = [name for name in names[: len(event.args)] if name in event.keywords]
+        if missing or twice:
+            what = f"lacks {missing[0]}" if missing else f"gets {twice[0]} by its place and by its name"
+            severity: Severity | None = None if recent else "warning"
+            yield at(NO_RATE, event, f"`{ast.unparse(event.node)[:60]}` {what}", severity=severity)
+            return
+
+
+def _caught(event: Event) -> bool:
+    """Return whether a script makes a callback in another way if this one fails, or for another release."""
+    asks = any("version" in ast.unparse(guard.node).lower() for guard in event.guards)
+    return asks or any(isinstance(node, ast.Try) and node.handlers for node in ancestors(event.module, event.node))
 
 
 def _of_keras(event: Event) -> bool:
