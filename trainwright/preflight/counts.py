@@ -51,6 +51,15 @@ LONG_SCHEDULE = Rule(
     "of a schedule count the calls of its step()",
     remedy="len(loader) instead of len(dataset) // batch_size, or divide by the number of processes as well.",
 )
+DIVIDED_TWICE = Rule(
+    code="TW576",
+    severity="error",
+    title="a schedule gets the batches of a divided loader, divided by the number of processes once more",
+    source="PyTorch's documentation: DistributedSampler gives each process one of num_replicas shares; OneCycleLR, "
+    "steps_per_epoch=len(data_loader), raises ValueError when it is stepped more often than total_steps; "
+    "chengtan9907/OpenSTL #184",
+    remedy="len(loader): it is the number of batches of this process.",
+)
 NO_SAMPLES = Rule(
     code="TW528",
     severity="error",
@@ -58,7 +67,7 @@ NO_SAMPLES = Rule(
     source="PyTorch, torch/utils/data/sampler.py, BatchSampler: batch_size should be a positive integer value",
     remedy="Pass the batch of all processes, or do not divide it.",
 )
-RULES = (SHORT_SCHEDULE, LONG_SCHEDULE, LARGE_BATCH, DEEPSPEED_BATCH, NO_SAMPLES)
+RULES = (SHORT_SCHEDULE, LONG_SCHEDULE, DIVIDED_TWICE, LARGE_BATCH, DEEPSPEED_BATCH, NO_SAMPLES)
 _BATCHES = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 # How a name, and the help of an argument, say that a batch is that of the whole job.
 _WHOLE_NAME = re.compile(
@@ -74,7 +83,7 @@ _OF_HOST = re.compile(r"host|node|machine|instance", re.I)
 _STEPS = ("num_training_steps", "total_steps", "steps_per_epoch", "T_max", "total_iters")
 _PLACES = {"get_scheduler": 3, "OneCycleLR": 2, "CosineAnnealingLR": 1}
 _WITH_WARMUP = 2
-_COUNTED = frozenset({"share-length", "all-batches"})
+_COUNTED = frozenset({"share-length", "all-batches", "divided-twice"})
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -208,33 +217,39 @@ def _short_schedules(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _long_schedules(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a schedule, stepped at each batch of a divided loader, whose length is that of all batches."""
+    """Report a schedule, stepped at each batch of a divided loader, whose length is not that of its batches."""
     loader = code.training_loader()
     sampler = loader.arg("sampler", 3) if loader is not None else None
     batch = loader.arg("batch_size", 1) if loader is not None else None
-    divided = sampler is not None and sampler.made_by("DistributedSampler")
-    if not divided or (batch is not None and batch.tags & {"per-replica", "part", "world"}):
+    if sampler is None or not sampler.made_by("DistributedSampler"):
         return
+    small = batch is not None and bool(batch.tags & {"per-replica", "part", "world"})
     loops = [event.loops for event in code.ran("backward", live=True) if event.loops]
     for step in code.ran("step", live=True):
         made = code.maker(step.receiver) if step.receiver is not None else None
-        if made is not None and step.loops in loops and _of_all_batches(made):
-            part = f"1/{code.launch.processes}" if code.launch.processes else "a part"
+        if made is None or step.loops not in loops:
+            continue
+        part = f"1/{code.launch.processes}" if code.launch.processes else "a part"
+        if _counts(made, "all-batches") and not small:
             yield _at(LONG_SCHEDULE, made, f"counts the batches of all processes: each makes {part} of its steps")
+            return
+        if _counts(made, "divided-twice"):
+            what = f"counts {part} of the batches of this process: it ends after {part} of the training"
+            yield _at(DIVIDED_TWICE, made, what)
             return
 
 
-def _of_all_batches(event: Event) -> bool:
-    """Return whether the steps of a schedule, or a function that it gets, come from the size of all the data."""
+def _counts(event: Event, what: str) -> bool:
+    """Return whether the steps of a schedule, or a function that it gets, come from such a number of batches."""
     length = _length(event)
     given = event.arg("lr_lambda", 1)
     if length is None and given is not None and given.code is not None:
         names = (node.id for node in ast.walk(given.code.node) if isinstance(node, ast.Name))
         seen = (given.code.scope.get(name) for name in names)
-        return any(value is not None and "all-batches" in value.tags for value in seen)
+        return any(value is not None and what in value.tags for value in seen)
     if length is None and given is not None and given.attrs is not None:
         length = given.attrs.get("(returned)")  # of a lambda
-    return length is not None and "all-batches" in length.tags
+    return length is not None and what in length.tags
 
 
 def _steps_once(event: Event) -> bool:

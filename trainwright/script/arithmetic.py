@@ -61,10 +61,18 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
             flows |= {"all-batches"}
         flows -= {"all-batches"} if "world" in right.tags else NONE
         flows |= {"share-length"} if "world" in right.tags and "length" in left.tags else set()
+        flows |= {"divided-twice"} if "own-batches" in left.tags and _by_processes(right) else set()
         flows |= mean_of_own(left, contexts) if "own" in left.tags and "own" in right.tags | counted else set()
     if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:
         flows -= {"share-length"}  # each process's batches, of all processes
+    if isinstance(op, ast.Mult) and any(map(_by_processes, (left, right))):
+        flows -= {"own-batches", "divided-twice"}
     return flows | identity
+
+
+def _by_processes(value: Value) -> bool:
+    """Return whether a number is that of processes, or a multiple of it, not what was divided by it."""
+    return "world" in value.tags and value.tags.isdisjoint({"per-replica", "own-batches"}) and value.single() != 1
 
 
 def texts(left: Value, right: Value) -> bool:

@@ -236,8 +236,10 @@ def _len(state: AbstractState, event: Event) -> Value:
         return constant(hosts, "world") if hosts is not None else unknown("world")
     if "json" in value.tags:
         return Value(tags=value.tags)
-    share = {"share-length"} if {"accelerate", "loader"} <= value.tags else NONE
-    return Value(tags=frozenset({"length"}) | share | (value.tags & {gathered.EMPTY_ELSEWHERE}), of=value)
+    share = {"share-length"} if {"accelerate", "loader"} <= value.tags else set()
+    share |= {"own-batches"} if {"own", "loader"} <= value.tags or value.made_by("DistributedSampler") else set()
+    share |= value.tags & {gathered.EMPTY_ELSEWHERE}
+    return Value(tags=frozenset({"length"}) | share, of=value)
 
 
 def _loads(state: AbstractState, event: Event) -> Value:

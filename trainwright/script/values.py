@@ -8,7 +8,8 @@ those of the others (``graphless``: where no graph is kept, ``mean-of-own``: and
 ``measured``: both);
 ``of-root`` was reduced or gathered to one process, and is unfinished in the others; ``cpu-tensor`` is a tensor in main
 memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of a loader that Accelerate has divided,
-``all-batches`` those that all samples of a data set make;
+``all-batches`` those that all samples of a data set make, ``own-batches`` those of a process's own loader, and
+``divided-twice`` is their number divided by that of the processes;
 ``unequal`` is a process's share of a list of ``files``, or what is read from it, of which another process may have more
 (not of one that was ``trimmed`` before), ``ragged`` any list of which processes have shares that may differ by one, and
 what is as long; ``clock`` is a time of the process's own clock, or follows from one;
@@ -52,6 +53,8 @@ FLOWS: Marks = frozenset(
         "clock",
         "share-length",
         "all-batches",
+        "own-batches",
+        "divided-twice",
         "files",
         "trimmed",
         "unequal",

@@ -247,3 +247,43 @@ def test_a_schedule_over_the_batches_of_all_processes(text):
 )
 def test_schedules_over_the_batches_of_one_process(text):
     assert "TW530" not in codes(text, JOB)
+
+
+# PyTorch's documentation of OneCycleLR (steps_per_epoch: len(data_loader)); chengtan9907/OpenSTL #184.
+@pytest.mark.parametrize(
+    "text",
+    [
+        divided("OneCycleLR(optimizer, 0.1, epochs=9, steps_per_epoch=len(loader) // world)"),
+        divided("OneCycleLR(optimizer, 0.1, epochs=9, steps_per_epoch=max(1, len(loader) // world))"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=math.ceil(9 * len(loader) / dist.get_world_size()))"),
+        divided("OneCycleLR(optimizer, 0.1, 9 * len(loader) // (2 * world))"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader.sampler) // size // world * 9)"),
+        divided("scheduler(len(loader) * 9 // world)"),
+        divided("scheduler(9 * (len(loader) // world))"),
+        divided("scheduler(len(loader) * 9 // world)", size="64 // world"),
+    ],
+)
+def test_the_batches_of_one_process_are_divided_once_more(text):
+    assert "TW576" in codes(text, JOB)
+    assert "TW576" not in codes(text, ONE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) * world // world * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) // world * world * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(data) // size // world * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) // (512 // (size * world)) * 9)"),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) // 4 * 9)"),
+        divided(
+            "OneCycleLR(optimizer, 0.1, total_steps=len(loader) * 9 // world)", batch="pass", end="schedule.step()"
+        ),
+        divided("OneCycleLR(optimizer, 0.1, total_steps=len(loader) * 9 // world)").replace(
+            "sampler=DistributedSampler(data)", "shuffle=True"
+        ),
+    ],
+)
+def test_the_batches_of_one_process_are_divided_by_something_else(text):
+    assert "TW576" not in codes(text, JOB)
