@@ -23,7 +23,7 @@ NEVER_LEARNED = Rule(
     "model.resize_token_embeddings(len(tokenizer))), or DataCollatorForSeq2Seq with labels in the data.",
 )
 RULES = (NEVER_LEARNED,)
-Place = tuple[Module, ast.expr | ast.stmt]
+Passage = tuple[Module, ast.expr | ast.stmt]
 # TRL's is derived from that of transformers (trl/trainer/utils.py).
 _COLLATORS = re.compile(
     r"^transformers\.([\w.]+\.)?DataCollatorForLanguageModeling$|^trl\.([\w.]+\.)?\w+CompletionOnlyLM$"
@@ -53,7 +53,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(NEVER_LEARNED, collators[0], f"`{collators[0].text}` gives the padding token no label: {ends}")
 
 
-def _at(event: Event, place: Place) -> str:
+def _at(event: Event, place: Passage) -> str:
     module, node = place
     return f"line {node.lineno}" + ("" if module is event.module else f" of {module.name}")
 
@@ -83,7 +83,7 @@ def _models(code: ScriptFacts) -> str:
     return "\n".join(str(name) for value in loads if value is not None for name in value.constants or ())
 
 
-def _padded(code: ScriptFacts) -> Place | None:
+def _padded(code: ScriptFacts) -> Passage | None:
     """Return where the end of a text becomes the padding token; None if that may be another one."""
     found = None
     for module in code.modules:
@@ -125,7 +125,7 @@ def _is_end(node: ast.expr) -> bool:
     return _of_tokenizer(node, _END)
 
 
-def _appended(code: ScriptFacts) -> Place | None:
+def _appended(code: ScriptFacts) -> Passage | None:
     """Return where the script puts the token at the end of its texts, or lets the tokenizer do it."""
     aliases: set[str] = set()
     for module in code.modules:
