@@ -14,8 +14,9 @@ from trainwright.preflight.option_values import ARGUMENTS, VALUE, refused
 from trainwright.script.call import Call
 from trainwright.script.events import Event
 from trainwright.script.option_names import spelled
+from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at, conditions, first, reachable
+from trainwright.script.syntax import Function, at, conditions, first, reachable
 
 BOOL = Rule(
     code="TW190",
@@ -293,16 +294,28 @@ def _converted(code: ScriptFacts, argument: Argument) -> bool:
     """Return whether each use makes a number of an argument, or a text: ``float(args.lr)``, ``f"{args.lr}"``."""
     names = {name.replace("-", "_") for name in argument.names}
     uses = [
-        module.parents.get(node)
+        (module, node)
         for module in code.modules
         for node in module.nodes
         if isinstance(node, ast.Attribute) and node.attr in names and isinstance(node.ctx, ast.Load)
     ]
-    return bool(uses) and all(
-        isinstance(use, ast.FormattedValue)
-        or (isinstance(use, ast.Call) and isinstance(use.func, ast.Name) and use.func.id in ("int", "float"))
-        for use in uses
-    )
+    return bool(uses) and all(_as_text_or_number(code, module, node) for module, node in uses)
+
+
+def _as_text_or_number(code: ScriptFacts, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Return whether a value is converted where it stands, or in the function of the script that gets it there."""
+    use = module.parents.get(node)
+    if isinstance(use, ast.FormattedValue) or not isinstance(use, ast.Call) or not isinstance(use.func, ast.Name):
+        return isinstance(use, ast.FormattedValue)
+    if use.func.id in ("int", "float"):
+        return True
+    found = [(m, n) for m in code.modules for n in m.nodes if isinstance(n, Function) and n.name == use.func.id]
+    if len(found) != 1 or node not in use.args or depth > 2:
+        return False
+    where, function = found[0]
+    parameters = [each.arg for each in (*function.args.posonlyargs, *function.args.args)][use.args.index(node) :]
+    reads = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == (parameters or [""])[0]]
+    return bool(reads) and all(_as_text_or_number(code, where, each, depth + 1) for each in reads)
 
 
 def tensorflow_job(code: ScriptFacts) -> bool:

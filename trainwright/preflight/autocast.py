@@ -189,7 +189,8 @@ def _half(code: ScriptFacts, casts: list[Event], backwards: list[Event]) -> Iter
         kind = cast.arg("dtype", 1)
         half = _device(cast) == "cuda" if kind is None else kind.name in _HALF
         trains = any(cast.loops == e.loops and cast.order < e.order for e in backwards)
-        if half and trains and not cast.opened and "flag" not in (kind.tags if kind is not None else ()):
+        chosen = isinstance(cast.module.parents.get(cast.node), ast.Dict)  # `with {"fp16": autocast(…), …}[kind]:`
+        if half and trains and not cast.opened and not chosen and "flag" not in (kind.tags if kind is not None else ()):
             yield _at(NO_SCALER, cast, "is float16, and nothing scales the loss")
             return
     for event in code.ran("MixedPrecision", "MixedPrecisionPolicy", live=True):

@@ -259,6 +259,11 @@ def _tags(event: Event) -> frozenset[str]:
     return event.receiver.tags if event.receiver is not None else frozenset()
 
 
+def _joined_before(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a group is made only where a library, such as Accelerate, has made none."""
+    return code.managed and any("is_initialized" in ast.unparse(guard.node) for guard in event.guards)
+
+
 def _of_gradients(event: Event) -> bool:
     """Return whether a collective is about gradients or parameters: its argument is, or the function says so."""
     if any(value.tags & {"grad", "params"} for value in (*event.args, *event.keywords.values())):
@@ -279,7 +284,7 @@ def _place(code: ScriptFacts) -> Iterator[Finding]:
         what = ""
         written = Call(event.module, event.node, event.name).constant("rank", 4)
         if isinstance(written, int) and (by_launcher or (event.stack and code.spawns is not None)):
-            what = f"rank={written} in every process"
+            what = f"rank={written} in every process" if not _joined_before(code, event) else ""
         elif code.several_hosts and (local := _of_one_host(code, rank, size)):
             what = local
         elif size is not None and by_launcher and _wrong_size(code, size):

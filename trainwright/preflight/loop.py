@@ -116,10 +116,18 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
     if not mixed and (off or not scaler):
         return
     what = "fp16=True" if mixed else "scaler.step"
+    if halved and any(_back_in_part(e, halved[0]) for e in code.ran("float", live=True)):
+        return
     if halved and not halved[0].under("flag"):
         yield at(HALF, halved[0], f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
     else:
         yield from _loaded_in_half(code, what)
+
+
+def _back_in_part(event: Event, halved: Event) -> bool:
+    """Return whether a part of the model, the one that is trained, is float32 again: ``model.head.float()``."""
+    parts = [ast.unparse(e.node.func.value) for e in (event, halved) if isinstance(e.node.func, ast.Attribute)]
+    return event.order > halved.order and len(parts) == 2 and parts[0].startswith(f"{parts[1]}.")
 
 
 def _scales_itself(optimizer: Value) -> bool:

@@ -16,7 +16,8 @@ from trainwright.script.syntax import Function, at, enclosing_function
 STARTS_AGAIN = Rule(
     code="TW556",
     severity="error",
-    title="a resumed training goes on at a later epoch, and its learning rates start again as at the first",
+    title="a resumed training goes on at a later epoch, and its learning rates start again as at the first (a warning "
+    "if the job keeps no checkpoints)",
     source="PyTorch's documentation of LRScheduler: last_epoch is -1 unless the scheduler is restored from a "
     "checkpoint; D-X-Y/NAS-Bench-201 #19, lightly-ai/lightly-train #301",
     remedy='Keep scheduler.state_dict() in the checkpoint, and scheduler.load_state_dict(state["scheduler"]).',
@@ -56,7 +57,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if any(_kept(code, made) or not names.isdisjoint(_used(code, made)) for made in makers):
             continue
         what = f"`{makers[0].text}` counts its steps in line {event.line} from 0 again, and nothing restores its state"
-        yield at(STARTS_AGAIN, makers[0], f"{what}, where training goes on at `{sorted(starts[0])[0]}`")
+        # SageMaker starts a job again that keeps checkpoints; elsewhere somebody has to name the file.
+        kept = code.job is not None and (code.job.spot or code.job.checkpoint)
+        what += f", where training goes on at `{sorted(starts[0])[0]}`"
+        yield at(STARTS_AGAIN, makers[0], what, severity=None if kept else "warning")
         return
 
 

@@ -72,6 +72,19 @@ def sides(test: Value, node: ast.expr) -> tuple[Guard, Guard]:
     )
 
 
+def within(guards: tuple[Guard, ...], inner: Guard) -> tuple[Guard, ...]:
+    """Return the conditions around a block, without those that its own one implies: of ``a or b``, ``if b`` within."""
+    if inner.side and any(isinstance(guard.node, ast.BoolOp) for guard in guards):
+        text = ast.unparse(inner.node)
+        guards = tuple(guard for guard in guards if text not in _alternatives(guard))
+    return (*guards, inner)
+
+
+def _alternatives(guard: Guard) -> list[str]:
+    either = guard.side and isinstance(guard.node, ast.BoolOp) and isinstance(guard.node.op, ast.Or)
+    return [ast.unparse(each) for each in guard.node.values] if either else []
+
+
 def returned(value: Value, guards: tuple[Guard, ...], written: ast.expr | None = None) -> Value:
     """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
     number = isinstance(written, ast.BinOp) or (isinstance(written, ast.Constant) and type(written.value) is int)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from trainwright.script.calls import loaded
-from trainwright.script.conditions import as_test, compare, fails, returned, sides
+from trainwright.script.conditions import as_test, compare, fails, returned, sides, within
 from trainwright.script.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.script.functions import Functions
 from trainwright.script.reader import Module, Script
@@ -332,7 +332,7 @@ class Interpreter(Functions):
 
     def _branch(self, body: Sequence[ast.stmt], scope: Scope, guard: Guard) -> bool:
         before = self.guards
-        self.guards = (*before, guard)
+        self.guards = within(before, guard)
         self.depth += 1
         ended = self.block(body, scope)
         self.depth -= 1

@@ -56,6 +56,33 @@ HOOKED = (
     "opt = hook.wrap_optimizer({given})\nmodel.compile(loss='mse', optimizer=opt)\n"
     "model.fit(x, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])\n"
 )
+JOINED = (
+    "import torch\nimport torch.distributed as dist\nfrom accelerate import Accelerator\n"
+    "accelerator = Accelerator()\n{test}    dist.init_process_group(world_size=1, rank=0, store=dist.HashStore())\n"
+)
+EITHER = (
+    "import lightning as L\nclass Keep(L.Callback):\n    def __init__(self, s):\n        self.settings = s\n"
+    "    def on_train_epoch_end(self, trainer, module):\n"
+    "        if trainer.is_global_zero or 'stage_3' in self.settings.strategy:\n"
+    "            {test}:\n                trainer.save_checkpoint('/opt/ml/model/last.ckpt')\n"
+)
+PART = (
+    "import torch\nscaler = torch.amp.GradScaler()\nmodel = torch.nn.Sequential().cuda()\nmodel = model.half()\n{more}"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for x in data:\n    scaler.scale(model(x).sum()).backward()\n    scaler.step(optimizer)\n    scaler.update()\n"
+    "    optimizer.zero_grad()\n"
+)
+TEXT = (
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--part', type=str, default=100)\n"
+    "args = p.parse_args()\ndef read(path, part=100):\n    return path[: {used}]\n"
+    "rows = read('/opt/ml/input/data/train', args.part)\n"
+)
+KINDS = (
+    "import contextlib\nimport torch\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in data:\n    with {cast}:\n"
+    "        loss = model(x).sum()\n    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+HALF = "torch.autocast('cuda', torch.float16)"
 HALVED = (
     "import torch\nfrom apex.optimizers import FusedAdam\nfrom fused_lamb_amp import FusedLAMBAMP\n"
     "model = torch.nn.Linear(2, 2)\nmodel.half()\nscaler = torch.amp.GradScaler()\n"
@@ -146,6 +173,36 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         ONE,
         HALVED.format(optimizer="FusedAdam"),
         HALVED.format(optimizer="FusedLAMBAMP"),
+    ),
+    "crowsonkb/k-diffusion, train.py: a group of one process where Accelerate has made none": (
+        "TW104",
+        TORCHRUN,
+        JOINED.format(test="if True:\n"),
+        JOINED.format(test="if not dist.is_initialized():\n"),
+    ),
+    "BlinkDL/RWKV-LM, RWKV-v5/src/trainer.py: what follows from one side of an or holds in every process": (
+        "TW128",
+        TORCHRUN,
+        EITHER.format(test="if self.settings.epochs"),
+        EITHER.format(test="if 'stage_3' in self.settings.strategy"),
+    ),
+    "THUDM/ChatGLM-6B, ptuning/main.py: the part that is trained is float32 again": (
+        "TW139",
+        ONE,
+        PART.format(more=""),
+        PART.format(more="model.transformer.prefix_encoder.float()\n"),
+    ),
+    "aws-samples/sagemaker-custom-project-templates: a function converts the text that it gets": (
+        "TW195",
+        {**ONE, "hyperparameters": {"part": 50}},
+        TEXT.format(used="part"),
+        TEXT.format(used="int(part)"),
+    ),
+    "FoundationVision/LlamaGen, train_c2i_fsdp.py: one of several kinds that a setting chooses": (
+        "TW480",
+        ONE,
+        KINDS.format(cast=HALF),
+        KINDS.format(cast="{'fp16': " + HALF + ", 'fp32': contextlib.nullcontext()}[kind]"),
     ),
 }
 

@@ -50,6 +50,12 @@ def test_a_schedule_that_nothing_restores_starts_again(name):
     assert "TW556" in codes(BEGIN + RESTORE + made + TRAIN, SPOT)
 
 
+def test_a_job_that_keeps_no_checkpoints_may_never_resume():
+    elsewhere = WRONG.replace("/opt/ml/checkpoints", "/opt/ml/input/data/weights")
+    found = findings(elsewhere, {"instance_type": P4D})
+    assert [f.severity for f in found if f.code == "TW556"] == ["warning"]
+
+
 def test_the_schedule_is_named_with_its_steps():
     (found,) = [f for f in findings(WRONG, SPOT) if f.code == "TW556"]
     lines = WRONG.split("\n")
