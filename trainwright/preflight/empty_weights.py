@@ -35,7 +35,8 @@ _READS = re.compile(
     r"^(parameters|named_parameters|train|eval|to|cuda|requires_grad_|zero_grad|state_dict|compile|numel|fully_shard|"
     r"FSDP|DistributedDataParallel|FullyShardedDataParallel|(get_)?(model_|optimizer_)?state_dict|no_sync|"
     r"clip_grad_norm_|set_\w*(gradient_sync|reshard\w*|all_reduce)|checkpoint_wrapper|apply_activation_checkpointing|"
-    r"print|len|list|sum|filter|next|isinstance|hasattr|getattr|type|id|vars|watch|gradient_checkpointing_enable)$"
+    r"print|len|list|sum|filter|next|isinstance|hasattr|getattr|type|id|vars|watch|gradient_checkpointing_enable|"
+    r"dim|size|nelement|element_size|stride|is_(floating_point|complex|contiguous)|data_ptr|endswith|startswith|add)$"
 )
 
 

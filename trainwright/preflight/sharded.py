@@ -20,7 +20,7 @@ PARTIAL_OPTIMIZER = Rule(
     title="the state of one process is saved as if it were that of the whole model, or of its optimizer",
     source="PyTorch's documentation of FullyShardedDataParallel, optim_state_dict: the state of an optimizer is "
     "sharded as its parameters are; FSDP.optim_state_dict or get_optimizer_state_dict, called by all processes, "
-    "gathers it",
+    "gathers it; pytorch/examples, distributed/FSDP2/checkpoint.py: what state_dict() has of fully_shard is joined by full_tensor()",
     remedy="FSDP.optim_state_dict(model, optimizer) in every process; then torch.save in one.",
 )
 WHOLE = Rule(
@@ -44,6 +44,14 @@ RULES = (NOT_GATHERED, PARTIAL_OPTIMIZER, WHOLE)
 _STAGE_3 = re.compile(r"(zero|stage|z)[_-]?3", re.I)
 _GATHERS = "weights_on_model_save"
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
+# What leaves shards as they are.
+_KEEPS = frozenset(
+    [
+        *("items", "keys", "values", "cpu", "clone", "detach", "to", "float", "half", "bfloat16", "contiguous", "pop"),
+        *("get", "update", "copy", "dict", "OrderedDict", "list", "sorted", "len", "print", "save", "isinstance"),
+        *("hasattr", "startswith", "replace", "removeprefix", "numel", "size", "to_local", "append", "deepcopy"),
+    ]
+)
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 
 
@@ -123,6 +131,7 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
                 {"state", "fsdp2"} <= value.tags
                 and not whole
                 and "optimizer" not in (value.of.tags if value.of is not None else ())
+                and not _joined(code, save)
             ):
                 text = ast.unparse(save.node)[:60]
                 what = f"`{text}` has the shards of this process; take get_model_state_dict with full_state_dict=True"
@@ -134,6 +143,14 @@ def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
                 what = f"`{ast.unparse(save.node)[:60]}` has the state of this process's shards only"
                 yield at(PARTIAL_OPTIMIZER, save, what)
                 return
+
+
+def _joined(code: ScriptFacts, save: Event) -> bool:
+    """Return whether something may join the shards of a state before it is saved: ``shard.full_tensor()``."""
+    before = (e for e in code.events if e.order < save.order or e.detached)
+    others = (e for e in before if e.last not in _KEEPS and not e.name.startswith("script."))
+    given = (value for e in others for value in (e.receiver, *e.args, *e.keywords.values()))
+    return any(value is not None and {"state", "fsdp2"} <= value.tags for value in given)
 
 
 def _inside(value: Value, depth: int = 3) -> Iterator[Value]:

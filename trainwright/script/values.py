@@ -43,6 +43,7 @@ FLOWS: Marks = frozenset(
         "on-device",
         "ddp",
         "fsdp",
+        "fsdp2",
         "partial",
         "state",
         "own",

@@ -48,6 +48,18 @@ EMPTY.append(
         f"if os.path.exists({KEPT}):\n    model.load_state_dict(torch.load({KEPT}))\nfor x in loader",
     )
 )
+GROUPS = (
+    "def groups(model):\n    decay = [p for p in model.parameters() if p.dim() >= 2]\n"
+    "    plain = [p for name, p in model.named_parameters() if name.endswith('bias') or p.size(0) == 1]\n"
+    "    return [{'params': decay, 'weight_decay': 0.1}, {'params': plain, 'weight_decay': 0.0}]\n"
+)
+EMPTY.append(
+    but(
+        SCRIPT,
+        "optimizer = torch.optim.AdamW(model.parameters()",
+        f"{GROUPS}optimizer = torch.optim.AdamW(groups(model)",
+    )
+)
 FIRST = "'/opt/ml/input/data/first/w.pt'"
 FILLED = [
     but(SCRIPT, ROOM, f"{ROOM}\nif os.path.exists({FIRST}):\n    model.load_state_dict(torch.load({FIRST}))"),
