@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.huggingface import PLAIN_BACKWARD
-from trainwright.preflight.loop import each_nth
+from trainwright.preflight.loop import counts_batches, each_nth
 from trainwright.script.configurations import of_file, stage_of
-from trainwright.script.events import Event
+from trainwright.script.events import Event, Guard
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at, meant, qualified
@@ -32,7 +32,15 @@ DROPPED = Rule(
     "upon exit; deepspeedai/DeepSpeed #1046, huggingface/transformers #27464",
     remedy="with deepspeed.zero.GatheredParameters(weights, modifier_rank=0): …",
 )
-RULES = (SCHEDULED_TWICE, DROPPED)
+WHOLE_INPUTS = Rule(
+    code="TW577",
+    severity="error",
+    title="a model whose weights DeepSpeed makes half gets inputs in float32",
+    source="DeepSpeed, runtime/engine.py, forward: it converts the inputs only with fp16.auto_cast; "
+    "deepspeedai/DeepSpeed #1144, #904: input type FloatTensor and weight type HalfTensor should be the same",
+    remedy='engine(images.half()), for bf16 images.bfloat16(); or "fp16": {"enabled": true, "auto_cast": true}.',
+)
+RULES = (SCHEDULED_TWICE, DROPPED, WHOLE_INPUTS)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -42,6 +50,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _dropped(code)
     if code.imports("deepspeed", certain=True) is not None:
         yield from _stepped(code)
+        yield from _whole_inputs(code)
 
 
 def _stepped(code: ScriptFacts) -> Iterator[Finding]:
@@ -82,14 +91,116 @@ def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
     backwards = [
         e for e in code.ran("backward", live=True) if e.receiver is not None and "deepspeed" in e.receiver.tags
     ]
+    if code.mentions("set_gradient_accumulation_boundary") or code.says("managed_gradient_accumulation"):
+        return  # the script says where the last batch is
+    if all(_counts_one(e) for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"):
+        return
     for event in code.ran("step", live=True):
         if event.receiver is None or not {"model", "deepspeed"} <= event.receiver.tags:
             continue
-        every = each_nth(event)
+        every = each_nth(event) or _told(code, event)
         if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
             what = f"`{event.text}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
             yield at(PLAIN_BACKWARD, event, what)
             return
+
+
+def _counts_one(start: Event) -> bool:
+    """Return whether an engine is known to accumulate no batches, so that each of its steps is one of the optimizer."""
+    number = (configuration(start).attrs or {}).get("gradient_accumulation_steps")
+    return number is not None and number.single() == 1
+
+
+def _told(code: ScriptFacts, step: Event) -> list[Guard]:
+    """Return the conditions of a step that are arguments of its function: ``last=(i + 1) % n == 0`` in each call."""
+    function = step.stack[-1] if step.stack else None
+    if function is None or not isinstance(function.node, ast.FunctionDef):
+        return []
+    made = function.node.args
+    names = [each.arg for each in (*made.posonlyargs, *made.args) if each.arg not in ("self", "cls")]
+    calls = [e for e in code.events if e.called is not None and e.called.code is function and not e.detached]
+    found = []
+    for guard in (g for g in step.guards if g.side and isinstance(g.node, ast.Name)):
+        name = guard.node.id if isinstance(guard.node, ast.Name) else ""
+        place = names.index(name) if name in names else len(names)
+        given = [_argument(each, name, place) for each in calls]
+        if given and all(node is not None and counts_batches(node) for node in given):
+            found.append(guard)
+    return found
+
+
+def _argument(call: Event, name: str, place: int) -> ast.expr | None:
+    """Return what a call gives for an argument; None if that cannot be seen."""
+    named = next((k.value for k in call.node.keywords if k.arg == name), None)
+    listed = call.node.args[place] if place < len(call.node.args) else None
+    given = named or listed
+    return meant(call.module, given) if given is not None else None
+
+
+# What converts inputs, or may: also a layer that asks for the type of its weights.
+_CONVERTS = (
+    *("half", "bfloat16", "float16", "HalfTensor", "BFloat16Tensor", "autocast", "dtype", "type_as"),
+    *("from_pretrained", "torch_autocast", "set_default_dtype"),
+)
+# Data sets of torchvision with an image first.
+_IMAGES = re.compile(
+    r"^torchvision\.datasets\.(ImageFolder|DatasetFolder|FakeData|ImageNet|E?K?MNIST|FashionMNIST|"
+    r"CIFAR10|CIFAR100|SVHN|STL10|Food101|Flowers102|OxfordIIITPet|Places365|Caltech101|Caltech256)$"
+)
+_MODELS = ("torchvision.models.", "torch.nn.", "timm.")
+
+
+def _whole_inputs(code: ScriptFacts) -> Iterator[Finding]:
+    """Report inputs as a loader has them, in float32, of an engine that only has weights in half precision."""
+    for start in code.ran("initialize", live=True):
+        kind = _half(code, start) if start.name == "deepspeed.initialize" else ""
+        model = start.arg("model", 1)
+        if not kind or model is None or not _of_layers(model) or code.mentions(*_CONVERTS) or code.ran("type"):
+            continue
+        for event in code.events:
+            engine = event.model
+            if engine is None or engine.of is not model or "deepspeed" not in engine.tags or event.detached:
+                continue
+            loader, given = code.loader_of(event.over), event.args[0] if event.args else None
+            data = loader.arg("dataset", 0) if loader is not None else None
+            if data is not None and given is not None and _as_loaded(code, given) and _of_floats(data):
+                what = f"`{event.text}`: {kind} is enabled in the configuration, and the loader gives float32"
+                yield at(WHOLE_INPUTS, event, what)
+                return
+
+
+def _as_loaded(code: ScriptFacts, given: Value) -> bool:
+    """Return whether an input is as the loader gives it, but for its device."""
+    maker = code.maker(given)
+    return not given.made and (maker is None or maker.last in ("to", "cuda", "contiguous", "clone", "float", "next"))
+
+
+def _half(code: ScriptFacts, start: Event) -> str:
+    """Return which half precision a configuration enables, without a conversion of the inputs; or nothing."""
+    settings = configuration(start).attrs or {}
+    for kind in ("fp16", "bf16", "bfloat16"):
+        given = (settings[kind].attrs or {}) if kind in settings else {}
+        enabled, casts = given.get("enabled"), given.get("auto_cast")
+        on = enabled is not None and enabled.single() is True and code.decided(enabled)
+        if on and (casts is None or casts.single() is False) and "torch_autocast" not in settings:
+            return kind
+    return ""
+
+
+def _of_layers(model: Value) -> bool:
+    """Return whether a model is one of torchvision, or of the script's own layers, whose first one takes the input."""
+    own = model.instance and model.code is not None and "torch.nn.Module" in model.code.origins()
+    return own or (bool(model.made) and all(made.startswith(_MODELS) for made in model.made))
+
+
+def _of_floats(data: Value) -> bool:
+    """Return whether the first part of a data set's sample is a tensor in float32."""
+    if data.made and all(_IMAGES.match(made) for made in data.made):
+        return True
+    getter = data.code.method("__getitem__") if data.instance and data.code is not None else None
+    returns = [n.value for n in ast.walk(getter.node) if isinstance(n, ast.Return)] if getter is not None else []
+    firsts = [v.elts[0] if isinstance(v, ast.Tuple) and v.elts else v for v in returns if v is not None]
+    return bool(firsts) and all(re.search(r"\.float\(\)", ast.unparse(each)) is not None for each in firsts)
 
 
 def _stepped_twice(steps: list[Event], engines: list[Event]) -> Iterator[Finding]:

@@ -264,10 +264,10 @@ def _dropped(code: ScriptFacts, backwards: list[Event], steps: list[Event]) -> I
 
 def each_nth(step: Event) -> list[Guard]:
     """Return the conditions by which a step runs after each n-th batch alone: ``(i + 1) % n == 0``."""
-    return [guard for guard in step.guards if _counts(meant(step.module, guard.node))]
+    return [guard for guard in step.guards if counts_batches(meant(step.module, guard.node))]
 
 
-def _counts(node: ast.expr) -> bool:
+def counts_batches(node: ast.expr) -> bool:
     """Return whether a condition is true at each n-th step: ``(i + 1) % n == 0``."""
     test = node.values[0] if isinstance(node, ast.BoolOp) else node
     return isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)

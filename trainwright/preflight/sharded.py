@@ -20,7 +20,7 @@ PARTIAL_OPTIMIZER = Rule(
     title="the state of one process is saved as if it were that of the whole model, or of its optimizer",
     source="PyTorch's documentation of FullyShardedDataParallel, optim_state_dict: the state of an optimizer is "
     "sharded as its parameters are; FSDP.optim_state_dict or get_optimizer_state_dict, called by all processes, "
-    "gathers it; pytorch/examples, distributed/FSDP2/checkpoint.py: what state_dict() has of fully_shard is joined by full_tensor()",
+    "gathers it; pytorch/examples, distributed/FSDP2/checkpoint.py: full_tensor() joins what fully_shard has divided",
     remedy="FSDP.optim_state_dict(model, optimizer) in every process; then torch.save in one.",
 )
 WHOLE = Rule(

@@ -152,3 +152,141 @@ def test_the_state_of_a_model_that_is_sharded_is_a_collective(plugin, options, s
     given = f"{'deepspeed' if plugin[0] == 'D' else 'fsdp'}_plugin={plugin}({options})"
     assert found(PLUGIN.format(plugin=plugin, given=given), "TW128") == severities
     assert found(PLUGIN.format(plugin=plugin, given=""), "TW128") == []
+
+
+ACCUMULATED = """
+import deepspeed
+import torch
+class Learner:
+    def __init__(self, model):
+        self.engine, _, _, _ = deepspeed.initialize(model=model, config={config})
+
+    def part(self, batch, last):
+        self.engine.backward(self.engine(batch).mean())
+        if {test}:
+            self.engine.step()
+
+    def fit(self, loader):
+        for i, batch in enumerate(loader):
+            {call}
+Learner(torch.nn.Linear(8, 8)).fit(loader)
+"""
+FOURTH = {
+    "config": "{'gradient_accumulation_steps': 4}",
+    "test": "last",
+    "call": "self.part(batch, last=(i + 1) % 4 == 0)",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"call": "self.part(batch, (i + 1) % 4 == 0)"},
+        {"call": "full = (i + 1) % 4 == 0\n            self.part(batch, full)"},
+        {"config": "CONFIG"},
+    ],
+    ids=["named", "by its place", "a name", "unknown"],
+)
+def test_a_helper_that_steps_the_engine_after_each_nth_batch(changed):
+    assert found(ACCUMULATED.format(**FOURTH | changed), "TW156") == ["error"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"test": "True"},
+        {"config": "{'gradient_accumulation_steps': 1}"},
+        {"config": "{'managed_gradient_accumulation': False}"},
+        {"call": "self.part(batch, batch.is_good)"},
+        {"test": "not last"},
+        {"call": "self.part(batch, (i + 1) % 4 == 0)\n            self.part(batch, True)"},
+        {"test": "self.engine.set_gradient_accumulation_boundary(last) or last"},
+    ],
+    ids=["each", "one", "unmanaged", "other", "not", "two calls", "boundary"],
+)
+def test_a_helper_that_steps_the_engine_as_it_should(changed):
+    assert found(ACCUMULATED.format(**FOURTH | changed), "TW156") == []
+
+
+HALF = """
+import deepspeed
+import torch
+import torchvision
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Rows(Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __getitem__(self, i):
+        return {row}
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x)
+
+def place(images):
+    return images.to("cuda")
+
+model = {model}
+data = {data}
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={config})
+for images, labels in loader:
+    loss = torch.nn.functional.cross_entropy(engine({given}), labels.to("cuda"))
+    engine.backward(loss)
+    engine.step()
+"""
+WHOLE = {
+    "row": "self.rows[i].float(), 1",
+    "model": "torchvision.models.resnet50()",
+    "data": "torchvision.datasets.ImageFolder('/opt/ml/input/data/train', torchvision.transforms.ToTensor())",
+    "config": "{'fp16': {'enabled': True}}",
+    "given": "images.to(engine.device)",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"given": "images.cuda()"},
+        {"given": "place(images)"},
+        {"config": "{'bf16': {'enabled': True}, 'zero_optimization': {'stage': 2}}"},
+        {"config": "{'fp16': {'enabled': True, 'auto_cast': False}}"},
+        {"model": "Net()", "data": "Rows(torch.load('/opt/ml/input/data/train/x.pt'))"},
+        {"model": "torch.nn.Sequential(torch.nn.Linear(8, 8))"},
+    ],
+    ids=["images", "cuda", "helper", "bf16", "auto_cast is off", "own layers", "layers"],
+)
+def test_weights_in_half_precision_and_inputs_in_float32(changed):
+    assert found(HALF.format(**WHOLE | changed), "TW577") == ["error"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"given": "images.to(engine.device).half()"},
+        {"given": "images.to(engine.device, torch.float16)"},
+        {"given": "images.to(engine.device).type(torch.HalfTensor)"},
+        {"given": "prepare(images)"},
+        {"config": "{'fp16': {'enabled': True, 'auto_cast': True}}"},
+        {"config": "{'fp16': {'enabled': False}}"},
+        {"config": "{'bf16': {'enabled': True}, 'torch_autocast': {'enabled': True}}"},
+        {"config": "{'fp16': {'enabled': 'auto'}}"},
+        {"config": "CONFIG"},
+        {"config": "{}"},
+        {"model": "transformers.AutoModelForImageClassification.from_pretrained('google/vit')"},
+        {"model": "make()"},
+        {"data": "Rows(torch.load('/opt/ml/input/data/train/x.pt'))", "row": "self.rows[i], 1"},
+        {"data": "load()"},
+        {"model": "Net()", "row": "self.rows[i].to(self.rows.dtype), 1"},
+    ],
+)
+def test_inputs_that_have_the_type_of_the_weights(changed):
+    assert found(HALF.format(**WHOLE | changed), "TW577") == []
