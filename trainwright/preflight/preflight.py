@@ -48,6 +48,7 @@ from trainwright.preflight import (
     keras_losses,
     learning_rate,
     lightning,
+    lightning_optimizers,
     lightning_ranks,
     loaders,
     lockstep,
@@ -106,7 +107,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
