@@ -30,7 +30,25 @@ NOT_TRAINABLE = Rule(
     "huggingface/peft #282, #1340",
     remedy="PeftModel.from_pretrained(model, path, is_trainable=True)",
 )
-RULES = (NO_INPUT_GRADIENT, NOT_TRAINABLE)
+LOST_HEAD = Rule(
+    code="TW574",
+    severity="warning",
+    title="the new head of a model is neither trained nor saved with its adapters",
+    source="PEFT's documentation, troubleshooting, randomly initialized layers: a head that is not in modules_to_save "
+    "is not saved, and another random one takes its place when the adapter is loaded; PEFT finds it by task_type",
+    remedy='LoraConfig(…, task_type="SEQ_CLS"), or modules_to_save=["classifier"] ("score" in decoders)',
+)
+RULES = (NO_INPUT_GRADIENT, NOT_TRAINABLE, LOST_HEAD)
+# Models with a head that the checkpoint of a plain encoder or decoder lacks.
+_HEADED = re.compile(
+    r"^transformers\.(?:\w+\.)*\w+For(SequenceClassification|TokenClassification|ImageClassification|"
+    r"AudioClassification|VideoClassification|MultipleChoice|SemanticSegmentation)\.from_pretrained$"
+)
+# What says that the head is made for the script's own labels.
+_LABELS = ("num_labels", "id2label", "label2id", "ignore_mismatched_sizes")
+# Tasks for which PEFT keeps the head.
+_KEEPING = ("SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS")
+_HEADS = re.compile(r"classif|score|head|all-linear|logits|\*", re.I)
 _LOADED = re.compile(r"^peft\.(?:\w+\.)*(Auto)?PeftModel(For\w+)?\.from_pretrained$")
 # Adapters of layers; those of prompts require a gradient of the inputs themselves.
 _OF_LAYERS = ("LoraConfig", "AdaLoraConfig", "IA3Config", "LoHaConfig", "LoKrConfig", "VeraConfig", "OFTConfig")
@@ -51,6 +69,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     yield from _inputs(code)
     yield from _loaded(code)
+    yield from _heads(code)
 
 
 def _freed(code: ScriptFacts) -> bool:
@@ -131,3 +150,41 @@ def _trained(code: ScriptFacts, loaded: Event) -> tuple[Event, bool] | None:
         if model is not None and (model is loaded.result or loaded.name in model.made):
             return user, model.made <= {loaded.name}
     return None
+
+
+def _heads(code: ScriptFacts) -> Iterator[Finding]:
+    """Report adapters for a model with a new head, of which their configuration says nothing."""
+    if code.mentions("merge_and_unload", "modules_to_save", *_FREES):
+        return
+    for made in code.ran("get_peft_model", live=True):
+        base, config = made.arg("model", 0), made.arg("peft_config", 1)
+        given = code.maker(config) if config is not None else None
+        loaded = code.maker(base) if base is not None else None
+        if given is None or loaded is None or given.opened or given.args or given.last not in _OF_LAYERS:
+            continue
+        if (
+            not made.name.startswith("peft.")
+            or not given.name.startswith("peft.")
+            or len(base.made if base else ()) != 1
+        ):
+            continue
+        if not _HEADED.match(loaded.name) or not any(loaded.arg(name) is not None for name in _LABELS):
+            continue
+        if _keeps_head(given) or _trained(code, made) is None:
+            continue
+        what = f"`{given.text[:40]}` in line {given.line} has no modules_to_save for the head of `{loaded.text[:50]}`"
+        yield at(LOST_HEAD, made, what)
+        return
+
+
+def _keeps_head(config: Event) -> bool:
+    """Return whether adapters come with the head, by the task or by the layers that they are for, or may."""
+    task, layers = config.arg("task_type"), config.arg("target_modules")
+    if task is not None and task.single() is not None:
+        kind = task.single() if isinstance(task.single(), str) else task.name.rpartition(".")[2]
+        if not kind or kind in _KEEPING:
+            return True
+    if layers is None or layers.single() is None:
+        return False  # those that PEFT knows of the model
+    names = [each.single() for each in layers.items] if layers.items is not None else [layers.single()]
+    return any(not isinstance(name, str) or _HEADS.search(name) is not None for name in names)

@@ -132,3 +132,64 @@ def test_an_adapter_that_is_loaded_in_one_case():
     )
     text = HEAD + BASE + chosen + TRAINS.format(more="")
     assert [f.severity for f in findings(text, JOB) if f.code == "TW563"] == ["warning"]
+
+
+HEADED = (
+    "from peft import TaskType\nfrom transformers import AutoModelForSequenceClassification\n"
+    "from transformers import ViTForImageClassification\n"
+    "def made(labels):\n    base = {base}\n    config = {config}\n    return get_peft_model(base, config)\n"
+    "model = made(['a', 'b'])\n"
+)
+LABELLED = "AutoModelForSequenceClassification.from_pretrained('/opt/ml/input/data/base', num_labels=len(labels))"
+IMAGES = (
+    "ViTForImageClassification.from_pretrained('google/vit-base-patch16-224-in21k', id2label=dict(enumerate(labels)))"
+)
+QUERIES = 'LoraConfig(r=8, target_modules=["query", "value"])'
+
+
+def heads(base: str, config: str, after: str = "", loop: bool = False) -> list[str]:
+    trains = LOOP.format(ways="train()") if loop else TRAINS.format(more="")
+    text = HEAD + HEADED.format(base=base, config=config) + after + trains
+    return [f.severity for f in findings(text, JOB) if f.code == "TW574"]
+
+
+@pytest.mark.parametrize("loop", [False, True], ids=["trainer", "loop"])
+@pytest.mark.parametrize(
+    ("base", "config"),
+    [
+        (LABELLED, QUERIES),
+        (LABELLED, "LoraConfig(r=8)"),
+        (LABELLED, 'LoraConfig(r=8, target_modules="query|value", task_type=None)'),
+        (LABELLED, "LoraConfig(r=8, task_type=TaskType.CAUSAL_LM)"),
+        (LABELLED, 'LoraConfig(r=8, task_type="FEATURE_EXTRACTION")'),
+        (IMAGES, QUERIES),
+    ],
+    ids=["plain", "default layers", "no task", "another task", "features", "images"],
+)
+def test_a_new_head_that_is_not_saved_with_its_adapters(base, config, loop):
+    assert heads(base, config, loop=loop) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("base", "config", "after"),
+    [
+        (LABELLED, 'LoraConfig(r=8, task_type="SEQ_CLS")', ""),
+        (LABELLED, "LoraConfig(r=8, task_type=TaskType.SEQ_CLS)", ""),
+        (LABELLED, "LoraConfig(r=8, task_type=TASK)", ""),
+        (LABELLED, 'LoraConfig(r=8, target_modules=["query", "value"], modules_to_save=["classifier"])', ""),
+        (LABELLED, 'LoraConfig(r=8, target_modules=["query", "classifier"])', ""),
+        (LABELLED, 'LoraConfig(r=8, target_modules="all-linear")', ""),
+        (LABELLED, "LoraConfig(r=8, target_modules=LAYERS)", ""),
+        (LABELLED, "LoraConfig(r=8, **options)", ""),
+        (LABELLED, "PromptTuningConfig(num_virtual_tokens=8)", ""),
+        ("AutoModelForCausalLM.from_pretrained('gpt2')", QUERIES, ""),
+        # A checkpoint that may have been trained for these labels already.
+        (LABELLED.replace(", num_labels=len(labels)", ""), QUERIES, ""),
+        ("built(num_labels=2)", QUERIES, ""),
+        (LABELLED, QUERIES, "for weight in model.classifier.parameters():\n    weight.requires_grad = True\n"),
+        (LABELLED, QUERIES, "model.classifier.requires_grad_(True)\n"),
+        (LABELLED, QUERIES, "def whole():\n    return model.merge_and_unload()\n"),
+    ],
+)
+def test_a_head_that_is_trained_or_was_before(base, config, after):
+    assert heads(base, config, after) == []
