@@ -55,6 +55,7 @@ from trainwright.preflight import (
     loop,
     losses,
     metrics,
+    offloaded,
     optimizers,
     parameter_servers,
     peft,
@@ -107,7 +108,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends, lightning_optimizers),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
