@@ -81,8 +81,10 @@ def within(guards: tuple[Guard, ...], inner: Guard) -> tuple[Guard, ...]:
 
 
 def _alternatives(guard: Guard) -> list[str]:
-    either = guard.side and isinstance(guard.node, ast.BoolOp) and isinstance(guard.node.op, ast.Or)
-    return [ast.unparse(each) for each in guard.node.values] if either else []
+    node = guard.node
+    if not guard.side or not isinstance(node, ast.BoolOp) or not isinstance(node.op, ast.Or):
+        return []
+    return [ast.unparse(each) for each in node.values]
 
 
 def returned(value: Value, guards: tuple[Guard, ...], written: ast.expr | None = None) -> Value:
