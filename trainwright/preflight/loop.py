@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event, Guard
-from trainwright.script.known import FSDP
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import Function, ancestors, at, enclosing_function, meant
@@ -75,7 +74,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     steps = [e for e in code.ran("backward") if e.node in backwards]
     if not steps:
         return
-    yield from _stale(code)
     yield from _zero(code, steps)
     yield from _sums(code)
     for module in code.modules:
@@ -186,28 +184,6 @@ def _is_half(event: Event, key: str) -> bool:
     if isinstance(node, ast.Constant):
         return value.single() in ("float16", "half")
     return isinstance(node, ast.Attribute) and value.name in ("torch.float16", "torch.half")
-
-
-def _stale(code: ScriptFacts) -> Iterator[Finding]:
-    """Report an optimizer that is made before FSDP, or the move to an XLA device, replaces the parameters."""
-    made = {
-        id(e.result.of): e
-        for e in code.events
-        if "optimizer" in e.result.tags and e.result.of is not None and e.result.made
-    }
-    for event in code.events:
-        replaces = FSDP.search(event.name) or event.name == "torch.sagemaker.transform"
-        replaced = event.args[0] if event.args and replaces else None
-        if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
-            replaced = event.receiver
-        before = made.get(id(replaced)) if replaced is not None else None
-        kept = event.arg("use_orig_params")  # FSDP then keeps the parameter objects, as views into its own memory
-        if kept is not None and kept.may_be(True):
-            continue
-        if before is not None and before.order < event.order and not event.detached:
-            what = f"the optimizer of line {before.line} keeps the parameters from before {event.last}"
-            yield at(STALE, event, what)
-            return
 
 
 def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.loop import STALE
 from trainwright.preflight.versions import before
 from trainwright.script.events import Event, Replacement
-from trainwright.script.known import OPTIMIZER
+from trainwright.script.known import FSDP, OPTIMIZER
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import Value, within
@@ -37,13 +37,55 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     if code.incomplete or not code.backwards:
         return
+    yield from _from_before(code)
     yield from _new_parameters(code)
     yield from _old_schedule(code)
 
 
+def _from_before(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an optimizer that is made before FSDP, or the move to an XLA device, replaces the parameters."""
+    made = [(e, model) for e in _made(code) if (model := _source(code, e)) is not None]
+    for event in code.events if made else ():
+        if event.detached:
+            continue
+        replaces = FSDP.search(event.name) or event.name == "torch.sagemaker.transform"
+        replaced = event.args[0] if event.args and replaces else None
+        if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
+            replaced = event.receiver
+        kept = event.arg("use_orig_params")  # FSDP then keeps the parameter objects, as views into its own memory
+        if replaced is None or event.opened or (kept is not None and kept.single() is not False):
+            continue
+        before = [e for e, model in made if model is replaced and e.order < event.order]
+        if before and not any(e.order > event.order and model in (replaced, event.result) for e, model in made):
+            what = f"the optimizer of line {before[-1].line} keeps the parameters from before {event.last}"
+            yield at(STALE, event, what)
+            return
+
+
+def _made(code: ScriptFacts) -> list[Event]:
+    return [e for e in code.events if "optimizer" in e.result.tags and e.result.made]
+
+
+def _source(code: ScriptFacts, made: Event) -> Value | None:
+    """Return the model whose parameters an optimizer gets.
+
+    Of groups that a function, or a loop before the call, sorts: the one model that is asked for its parameters there.
+    """
+    given, owner = made.arg("params", 0), made.result.of
+    if given is None or (owner is not None and "model" in owner.tags):
+        return owner
+    sorts = next((e for e in code.events if e.result is given and e.called is not None and e.called.code), None)
+    if sorts is None and not any("params" in (group.attrs or {}) for group in given.items or ()):
+        return owner
+    asked = [e for e in code.ran("parameters", "named_parameters", live=True) if e.order < made.order]
+    asked = [e for e in asked if (e.stack == made.stack if sorts is None else e.order > sorts.order)]
+    models = [e.receiver for e in asked if e.receiver is not None]
+    return models[0] if models and all(model is models[0] for model in models) else owner
+
+
 def _new_parameters(code: ScriptFacts) -> Iterator[Finding]:
     """Report layers that are replaced, or embeddings that are resized, after an optimizer got the parameters."""
-    made = [e for e in code.events if "optimizer" in e.result.tags and e.result.made and not e.detached]
+    made = [e for e in _made(code) if not e.detached]
     later = [*(e for e in made if not _wraps(e)), *code.ran("add_param_group", live=True)]
     places: list[tuple[Event | Replacement, Value, Severity]] = [*_layers(code), *_resized(code)]
     for place, model, severity in places:

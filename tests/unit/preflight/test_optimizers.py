@@ -139,6 +139,64 @@ SCHEDULES = [
     (False, TWO.format(second="cool = torch.optim.lr_scheduler.StepLR(optimizer, 3)", step="cool.step()")),
 ]
 
+SORTED = """
+import functools
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+from torch import nn
+from torchvision import models
+def groups(net):
+    decayed, plain = [], []
+    for name, parameter in net.named_parameters():
+        (plain if "bias" in name else decayed).append(parameter)
+    return [{{"params": decayed}}, {{"params": plain, "weight_decay": 0.0}}]
+class Parts:
+    def __init__(self, net):
+        self.net = net
+    def groups(self):
+        found = {{False: [], True: []}}
+        for name, parameter in self.net.named_parameters():
+            found["bias" in name].append(parameter)
+        return [{{"params": found[False]}}, {{"params": found[True], "weight_decay": 0.0}}]
+dist.init_process_group("nccl")
+net = models.resnet50()
+options = dict(device_id=0)
+{steps}
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
+"""
+ADAM = "optimizer = torch.optim.AdamW({}, lr=0.1)\n"
+LISTS = (
+    "decayed, plain = [], []\nfor name, each in net.named_parameters():\n"
+    "    (plain if 'bias' in name else decayed).append(each)\n"
+    + ADAM.format("[{'params': decayed}, {'params': plain, 'weight_decay': 0.0}]")
+)
+SHARDS = [
+    (True, ADAM.format("groups(net)") + "net = FSDP(net, device_id=0)"),
+    (True, ADAM.format("Parts(net).groups()") + "net = FSDP(net)"),
+    (True, ADAM.format("params=groups(net)") + "fully_shard(net)"),
+    (True, LISTS + "net = FSDP(net, use_orig_params=False)"),
+    (True, ADAM.format("net.parameters()") + "net = FSDP(net, **options)"),
+    (False, "net = FSDP(net)\n" + ADAM.format("groups(net)")),
+    (False, "net = FSDP(net)\n" + LISTS),
+    (False, ADAM.format("groups(net)") + "net = FSDP(net, use_orig_params=True)"),
+    (False, ADAM.format("groups(net)") + "net = FSDP(net, use_orig_params=keep)"),
+    (False, ADAM.format("groups(net)") + "net = FSDP(net, **from_file())"),
+    (False, "head = nn.Linear(9, 9)\n" + ADAM.format("groups(head)") + "net = FSDP(net)"),
+    (False, "print(sum(p.numel() for p in net.parameters()))\n" + ADAM.format("other.groups()") + "net = FSDP(net)"),
+    (False, ADAM.format("groups(net)") + "net = FSDP(net)\n" + ADAM.format("groups(net)")),
+    (False, ADAM.format("groups(net)") + "net = nn.parallel.DistributedDataParallel(net)"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "steps"), SHARDS)
+def test_groups_of_parameters_from_before_the_sharding(wrong, steps):
+    """PyTorch's documentation of FSDP: it breaks optimizers from before, also those whose groups a function sorts."""
+    assert ("TW147" in codes(SORTED.format(steps=steps), JOB)) is wrong
+
 
 @pytest.mark.parametrize(("wrong", "steps"), HEADS)
 def test_layers_that_an_optimizer_does_not_know(wrong, steps):
