@@ -288,13 +288,24 @@ def _strategy(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         if event.order >= made[0].order or event.detached or event.guards:
             continue
-        if event.name in _OPERATIONS or event.name.startswith(_FAMILIES):
+        if _starts(event):
             what = f"`{event.text}` comes before the strategy in line {made[0].line}"
             yield at(ORDER, event, f"{what}: collectives are configured before TensorFlow's first operation")
             return
 
 
-# These make a tensor, which starts TensorFlow's runtime.
+def _starts(event: Event) -> bool:
+    """Return whether a call starts TensorFlow's runtime: by an operation, or to list the logical devices.
+
+    A layer's ``adapt`` computes its weights; yahoo/TensorFlowOnSpark #490 has the list of devices.
+    """
+    if event.name.startswith(("tensorflow.keras.", "keras.")):
+        return (event.last == "adapt" and ".layers." in event.name) or event.last in _READERS
+    return event.name in _OPERATIONS or event.name.startswith(_FAMILIES)
+
+
+_READERS = ("image_dataset_from_directory", "text_dataset_from_directory", "timeseries_dataset_from_array")
+# These make a tensor.
 _FAMILIES = (
     "tensorflow.math.",
     "tensorflow.image.",
@@ -322,5 +333,6 @@ _OPERATIONS = frozenset(
         ),
         *("expand_dims", "io.read_file", "data.Dataset.list_files", "data.TextLineDataset", "io.matching_files"),
         *("data.TFRecordDataset", "data.Dataset.from_tensor_slices", "data.Dataset.range"),
+        *("data.Dataset.from_generator", "config.list_logical_devices", "config.experimental.list_logical_devices"),
     )
 )

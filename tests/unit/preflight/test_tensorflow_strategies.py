@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, Case, unmet
+from tests.support.training_scripts import P4D, TORCHRUN, Case, but, unmet
 
 HEAD = "import tensorflow as tf\n"
 MULTI = HEAD + "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
@@ -209,7 +209,46 @@ SCOPES: list[Case] = [
     )],
     ("TW189", False, HEAD + "import work\nstrategy = work.MirroredStrategy()\n" + MADE + COMPILED, ONE),
 ]  # fmt: skip
-CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *EVERY_WORKER, *SCOPES]
+
+FITTED = """
+import numpy as np
+import tensorflow as tf
+def fitted(rows):
+    layer = tf.keras.layers.Normalization(axis=-1)
+    layer.adapt(rows)
+    return layer.mean.numpy()
+class Words:
+    def __init__(self):
+        self.layer = tf.keras.layers.TextVectorization(max_tokens=100)
+    def read(self, lines):
+        self.layer.adapt(lines)
+def decoded(line):
+    return tf.io.parse_tensor(line, tf.float32)
+rows = np.load("rows.npy")
+{before}
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+{after}
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+model.fit(rows)
+"""
+FIRST: list[Case] = [
+    *[("TW148", reported, FITTED.format(before=before, after=""), MWMS) for reported, before in (
+        (6, "mean = fitted(rows)"), (12, "words = Words()\nwords.read(rows)"),
+        (16, "data = tf.keras.utils.image_dataset_from_directory('images')"),
+        (16, "print(len(tf.config.list_logical_devices('GPU')))"),
+        (16, "data = tf.data.Dataset.from_generator(rows_of, output_signature=form)"),
+        (False, "print(len(tf.config.list_physical_devices('GPU')))"),
+        (False, "words = Words()"), (False, "(x, y), rest = tf.keras.datasets.mnist.load_data()"),
+        (False, "mean = rows.mean(axis=0)\ntf.random.set_seed(1)"), (False, "scaler = Scaler()\nscaler.adapt(rows)"),
+        (False, "if alone:\n    mean = fitted(rows)"),
+    )],
+    ("TW148", False, FITTED.format(before="", after="mean = fitted(rows)"), MWMS),
+    ("TW148", False, FITTED.format(before="mean = fitted(rows)", after=""), MWMS | {"instance_count": 1}),
+    ("TW148", False, but(FITTED, "MultiWorkerM", "M").format(before="mean = fitted(rows)", after=""), MWMS),
+]  # fmt: skip
+CASES: list[Case] = [*HOSTS, *CLUSTERS, *CHIEF, *EVERY_WORKER, *SCOPES, *FIRST]
 
 
 @pytest.mark.parametrize("case", CASES)
