@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight import replica_loss
+from trainwright.preflight import replica_batches, replica_loss
 from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.horovod import NO_BROADCAST, NO_INIT, NOT_SHARDED
 from trainwright.preflight.tensorflow import OUT_OF_SCOPE
@@ -38,15 +38,6 @@ ENDLESS = Rule(
     title="fit gets endless data and no number of steps, so the first epoch, or its validation, never ends",
     source="TensorFlow's API documentation of Model.fit: for an infinitely repeating dataset, give steps_per_epoch",
     remedy="steps_per_epoch=… (validation_steps=…, steps=…), or no repeat()",
-)
-BATCH_OF_REPLICA = Rule(
-    code="TW424",
-    severity="warning",
-    title="the batch of the dataset does not have the size that the strategy expects",
-    source=f"{GUIDE}: experimental_distribute_dataset and fit divide batches of the global size; the function of "
-    "distribute_datasets_from_function makes batches of one replica",
-    remedy="dataset.batch(per_replica * strategy.num_replicas_in_sync); in a dataset function "
-    "dataset.batch(context.get_per_replica_batch_size(global_batch))",
 )
 TWICE = Rule(
     code="TW425",
@@ -85,7 +76,7 @@ FEW_GPUS = Rule(
     remedy="tf.distribute.MirroredStrategy()",
 )
 RULES = (
-    *(ONE_REPLICA, SAME_BATCH, *replica_loss.RULES, ENDLESS, BATCH_OF_REPLICA, TWICE, WHOLE_EPOCH),
+    *(ONE_REPLICA, SAME_BATCH, *replica_loss.RULES, ENDLESS, *replica_batches.RULES, TWICE, WHOLE_EPOCH),
     *(OWN_METRICS, MIXED_SHARES, FEW_GPUS),
 )
 _MIRRORED = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
@@ -277,7 +268,7 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     if runs and not fits:
         yield from _custom(code, runs[0], strategy)
     yield from _next_batches(code, runs)
-    yield from _batches(code)
+    yield from replica_batches.check(code)
 
 
 def _strategy(value: Value) -> bool:
@@ -345,40 +336,3 @@ def _plain_batches(code: ScriptFacts, runs: list[Event]) -> Event | None:
         if "dataset" in data.tags and data.made and all(name.startswith("tensorflow.data.") for name in data.made):
             return run
     return None
-
-
-def _batches(code: ScriptFacts) -> Iterator[Finding]:
-    """Report batches of one replica where the script also computes the global size."""
-    every = [e for e in code.ran("batch") if e.args and e.receiver is not None and not e.receiver.name]
-    sized = [e for e in every if not e.detached]
-    known = any("replicas" in ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
-    for event in every:
-        own = [e for e in code.ran("distribute_datasets_from_function") if e.args and _makes(e.args[0], event)]
-        of_all = "world" in event.args[0].tags and "per-replica" not in event.args[0].tags
-        if own and (of_all or _is_global(code, event.args[0])):
-            what = f"`{event.text[-40:]}` in the function of line {own[0].line}, which makes batches of one replica"
-            yield at(BATCH_OF_REPLICA, event, f"{what}: get_per_replica_batch_size({ast.unparse(event.node.args[0])})")
-            return
-    if (
-        not sized
-        or not known
-        or code.mentions("experimental_distribute_datasets_from_function", "distribute_datasets_from_function")
-    ):
-        return
-    if any("world" in e.args[0].tags for e in sized):
-        return
-    yield at(BATCH_OF_REPLICA, sized[0], f"`{sized[0].text[-40:]}`, although the global size is computed")
-
-
-def _makes(function: Value, event: Event) -> bool:
-    """Return whether a call is in this function, or in the object's that is called like one."""
-    code = function.code.method("__call__") if function.instance and function.code is not None else function.code
-    return code is not None and code in event.stack
-
-
-def _is_global(code: ScriptFacts, size: Value) -> bool:
-    """Return whether losses are divided by the size of these batches although there are several replicas."""
-    divisors = [given for e in code.ran("compute_average_loss") if (given := e.arg("global_batch_size", 2)) is not None]
-    several = (code.launch.gpus or 1) > 1 or code.several_hosts
-    same = (each is size or (isinstance(size.single(), int) and each.single() == size.single()) for each in divisors)
-    return several and any(same)

@@ -100,3 +100,51 @@ def test_a_dataset_function_makes_batches_of_one_replica(data, size):
     share = LOOP.format(data=data.format(size=f"context.get_per_replica_batch_size({size})"), update=APPLY)
     assert "TW424" not in codes(share, ONE)
     assert "TW424" not in codes(LOOP.format(data=data.format(size="32"), update=APPLY), ONE)
+
+
+READ = """
+def read(folder, size):
+    return tf.data.TFRecordDataset(folder).shuffle(100).batch(size).prefetch(2)
+class Plan:
+    def __init__(self, whole, replicas):
+        self.whole, self.share = whole, whole // replicas
+plan = Plan(BATCH, strategy.num_replicas_in_sync)
+{data}
+"""
+DIVIDED = "batches = strategy.experimental_distribute_dataset(read('train', {}))"
+
+
+@pytest.mark.parametrize("size", ["plan.share", "BATCH // strategy.num_replicas_in_sync", "int(plan.share)"])
+def test_a_strategy_divides_batches_of_the_global_size(size):
+    """TensorFlow's API documentation of experimental_distribute_dataset: it divides each batch by the replicas."""
+    text = LOOP.format(data=READ.format(data=DIVIDED.format(size)), update=APPLY)
+    assert "TW424" in codes(text, ONE)
+    assert "TW424" not in codes(text, ONE_GPU)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DIVIDED.format("plan.whole"),
+        DIVIDED.format("plan.share * strategy.num_replicas_in_sync"),
+        "batches = strategy.distribute_datasets_from_function(lambda context: read('train', plan.share))",
+        DIVIDED.format("plan.whole") + "\nshown = read('train', plan.share)",
+        DIVIDED.format("plan.whole") + "\nval = strategy.experimental_distribute_dataset(read('val', plan.share))",
+    ],
+    ids=["whole", "multiplied", "function", "elsewhere", "held out"],
+)
+def test_batches_of_the_size_that_the_strategy_expects(data):
+    assert "TW424" not in codes(LOOP.format(data=READ.format(data=data), update=APPLY), ONE)
+
+
+def test_fit_divides_batches_as_well():
+    head = (
+        "import tensorflow as tf\nstrategy = tf.distribute.MirroredStrategy()\n"
+        "size = 256 {} strategy.num_replicas_in_sync\n"
+    )
+    rest = (
+        "with strategy.scope():\n    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+        "    model.compile('adam', 'mse')\nmodel.fit(tf.data.TFRecordDataset('x').batch(size), epochs=2)\n"
+    )
+    assert "TW424" in codes(head.format("//") + rest, ONE)
+    assert "TW424" not in codes(head.format("*") + rest, ONE)
