@@ -17,6 +17,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, FindingsDocument, Rule, Silenced, Unread
 from trainwright.core.records import parse_record
 from trainwright.preflight import (
+    absent_gpus,
     amp,
     apart,
     arguments,
@@ -108,7 +109,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
