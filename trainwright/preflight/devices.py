@@ -70,7 +70,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _by_global_rank(code: ScriptFacts) -> Iterator[Finding]:
     """Report set_device with the global rank in a script whose library does the rest."""
     for event in code.ran("set_device", live=True):
-        wrong = [v for v in _chosen(event) if "rank" in v.tags and not v.tags & OWN and _index(v)]
+        wrong = [v for v in devices_of(event) if "rank" in v.tags and not v.tags & OWN and _index(v)]
         if wrong and code.several_hosts and event.name.startswith("torch."):
             yield at(GLOBAL_RANK, event, f"`{event.text}` with the global rank")
             return
@@ -124,7 +124,7 @@ def _noise(code: ScriptFacts) -> Iterator[Finding]:
 
 def _own(code: ScriptFacts) -> Iterator[Finding]:
     """Check a script that selects the GPUs itself."""
-    chosen = [(event, value) for event in code.events for value in _chosen(event)]
+    chosen = [(event, value) for event in code.events for value in devices_of(event)]
     wrong = [(e, v) for e, v in chosen if "rank" in v.tags and not v.tags & OWN and _index(v)]
     if wrong and code.several_hosts:
         event, _ = wrong[0]
@@ -172,7 +172,7 @@ def _away(code: ScriptFacts) -> Iterator[Finding]:
         return
     wrapped = [e.arg("module", 0) for e in code.wrapped_events]
     steps = {loop for e in code.ran("backward", live=True) for loop in e.loops}
-    fixed = [(e, v) for e in code.ran("to", "cuda", live=True) for v in _chosen(e) if _fixed(v) and code.decided(v)]
+    fixed = [(e, v) for e in code.ran("to", "cuda", live=True) for v in devices_of(e) if _fixed(v) and code.decided(v)]
     fixed = [(e, v) for e, v in fixed if e.receiver is not None and not e.guards and not _moved_again(code, e)]
     models = [(e, v) for e, v in fixed if e.receiver in wrapped or (e.receiver and "model" in e.receiver.tags)]
     for event, place in models or [(e, v) for e, v in fixed if steps.intersection(e.loops)]:
@@ -214,7 +214,7 @@ def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("to", "cuda"):
         if event.guards or event.receiver is None or (event.detached and not called_by_library(code, event)):
             continue
-        if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
+        if any(_fixed(value) and "flag" not in value.tags for value in devices_of(event)):
             what = f"`{event.text}`: the same GPU in every process of a host"
             yield at(NO_DEVICE, event, what, severity="warning")
             return
@@ -259,7 +259,7 @@ def _visible(code: ScriptFacts) -> Iterator[Finding]:
                 yield at(NO_DEVICE, (module, node), what)
 
 
-def _chosen(event: Event) -> Iterator[Value]:
+def devices_of(event: Event) -> Iterator[Value]:
     """Yield the devices that a call selects."""
     if event.last in ("set_device", "set_device_index") and not event.name.startswith("script."):
         yield from event.args or event.keywords.values()
@@ -366,14 +366,14 @@ def _late(code: ScriptFacts) -> Iterator[Finding]:
         return
     placed = _placed(code, chosen[0].order) if not wraps and code.wrapped_events else None
     if placed is not None and not any(
-        v.tags & OWN for e in code.events[: placed.order] if e.last != "device" for v in _chosen(e)
+        v.tags & OWN for e in code.events[: placed.order] if e.last != "device" for v in devices_of(e)
     ):
         what = f"set_device comes after `{placed.text}` in line {placed.line}; by then the model is on GPU 0"
         yield at(NO_DEVICE, chosen[0], what, severity="warning")
         return
     if not wraps or chosen[0].order < wraps[0].order:
         return
-    explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in _chosen(e))
+    explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in devices_of(e))
     if not explicit:
         what = f"set_device comes after {wraps[0].last} in line {wraps[0].line}; by then the model is on GPU 0"
         yield at(NO_DEVICE, chosen[0], what, severity="warning")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.devices import OWN, devices_of
 from trainwright.sagemaker.toolkit import TOOLKIT
 from trainwright.script.call import Call
 from trainwright.script.events import Event
@@ -33,8 +34,9 @@ NOT_WRAPPED = Rule(
 NO_DEVICE = Rule(
     code="TW107",
     severity="error",
-    title="the model parallel library needs one GPU per process, but the script selects none",
-    source=f"{GUIDE}: one process per GPU",
+    title="the model parallel library needs one GPU per process, but the script selects none, or the same in several",
+    source=f"{GUIDE}: one process per GPU, by torch.cuda.set_device(smp.local_rank()); SageMaker Python SDK, "
+    "smd_model_parallel_common_api.rst: dp_rank counts those that hold the same part of the model",
     remedy="Call torch.cuda.set_device(smp.local_rank()) right after smp.init().",
 )
 PLAIN_BACKWARD = Rule(
@@ -135,6 +137,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
     selects = selects or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
     if not selects:
         yield at(NO_DEVICE, init, "no torch.cuda.set_device(smp.local_rank()) after smp.init()")
+    yield from _by_replica(code)
     yield from _plain_backward(code)
     decorated = any(_in_step(e) for e in code.events)
     wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
@@ -181,6 +184,25 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             yield at(SCALER, event, f"`{ast.unparse(event.node)[:50]}`")
     yield from _partial(code)
     yield from _loaded_whole(code)
+
+
+def _by_replica(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a GPU with the number of the model's replica, which all processes that hold parts of it have alike."""
+    given = code.job.smp_parameters if code.job is not None else {}
+    stages = given.get("pipeline_parallel_degree", given.get("partitions", 1))
+    parts = given.get("tensor_parallel_degree", 1)
+    if not isinstance(stages, int) or not isinstance(parts, int):
+        return
+    for event in code.ran("set_device", "set_device_index", "to", "cuda", live=True):
+        for value in devices_of(event):
+            if "dp_rank" not in value.tags or value.tags & OWN:
+                continue
+            # Tensor-parallel processes differ in dp_rank, and not in rdp_rank.
+            sharing = stages * parts if "rdp_rank" in value.tags else stages
+            if sharing > 1:
+                what = f"`{event.text}` by the data-parallel rank: {sharing} processes have the same one"
+                yield at(NO_DEVICE, event, what)
+                return
 
 
 def _plain_backward(code: ScriptFacts) -> Iterator[Finding]:

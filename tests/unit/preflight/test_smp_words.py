@@ -185,7 +185,43 @@ SAVED: list[Case] = [
         (False, f"smp.save({PART}, path, partial=chosen)"), (False, "smp.save(f=path)"),
     )
 ]  # fmt: skip
-CASES: list[Case] = [*USED, *WRAPPED, *PASSED, *OUTPUT, *SAVED]
+STAGES, PARTS, BOTH = (
+    job(pipeline_parallel_degree=2), job(tensor_parallel_degree=4), job(partitions=2, tensor_parallel_degree=2)
+)  # fmt: skip
+HELD = (
+    "class Place:\n    def __init__(self):\n        self.replica = smp.dp_rank()\n"
+    "        self.device = torch.device('cuda', self.replica)\n"
+)
+DEVICES: list[Case] = [
+    *[
+        ("TW107", True, but(GOOD, DEVICE, words), STAGES)
+        for words in (
+            "torch.cuda.set_device(smp.dp_rank())\n",
+            "torch.cuda.set_device(smp.rdp_rank())\n",
+            "torch.cuda.set_device(f'cuda:{smp.dp_rank()}')\n",
+            HELD + "torch.cuda.set_device(Place().device)\n",
+            DEVICE + "rows = rows.to(torch.device('cuda', smp.dp_rank()))\n",
+            DEVICE + "rows = rows.cuda(smp.dp_rank())\n",
+        )
+    ],
+    ("TW107", True, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), BOTH),
+    ("TW107", True, but(GOOD, "smp.local_rank()", "smp.rdp_rank()"), PARTS),
+    *[
+        ("TW107", False, but(GOOD, DEVICE, words), STAGES)
+        for words in (
+            DEVICE,
+            DEVICE + "rows = rows.to('cuda')\nprint(smp.dp_rank())\n",
+            HELD + "place = Place()\n" + DEVICE,
+            DEVICE + "sampler = DistributedSampler(data, smp.dp_size(), smp.dp_rank())\n",
+            DEVICE + "def later():\n    torch.cuda.set_device(smp.dp_rank())\n",
+        )
+    ],
+    # Processes of tensor parallelism alone have different data.
+    ("TW107", False, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), PARTS),
+    ("TW107", False, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), job(ddp=True)),
+    ("TW107", False, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), None),
+]
+CASES: list[Case] = [*USED, *WRAPPED, *PASSED, *OUTPUT, *SAVED, *DEVICES]
 
 
 @pytest.mark.parametrize("case", CASES)
