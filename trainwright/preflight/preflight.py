@@ -21,6 +21,7 @@ from trainwright.preflight import (
     amp,
     apart,
     arguments,
+    async_saves,
     auto_shard,
     autocast,
     averaging,
@@ -109,7 +110,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
