@@ -21,7 +21,7 @@ BARE_NAMES = Rule(
     severity="error",
     title="a model loads a checkpoint whose names are those of its wrapper, or the other way round",
     source="PyTorch, torch/nn/modules/module.py, load_state_dict: Missing key(s) in state_dict; the names of "
-    "DistributedDataParallel begin with `module.`",
+    "DistributedDataParallel begin with `module.`, and so do those of a copy or an average of it; sming256/OpenTAD #44",
     remedy="model.module.load_state_dict(…), as model.module.state_dict() was saved.",
 )
 RULES = (BARE_NAMES,)
@@ -198,25 +198,50 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
     loads = (e for e in code.ran("load_state_dict") if not e.detached or any(f.name == "model_fn" for f in e.stack))
     for event in loads:
         base, kept = event.receiver, list(_kept(code, event)) if event.node.args else []
-        owners = [state.of if state is not None and "state" in state.tags else None for state in kept]
+        owners = [_owner(code, state) for state in kept]
         tried = any(isinstance(outer, ast.Try) for outer in ancestors(event.module, event.node))
         if base is None or not owners or "optimizer" in base.tags or tried:
             continue
         text = f"`{ast.unparse(event.node)[:60]}`: the names were saved"
         strict = event.arg("strict", 1)
         lost = ", and strict=False leaves all of them out" if strict is not None and strict.may_be(False) else ""
-        if _is_wrapper(base) and all(owner is not None and "ddp" not in owner.tags for owner in owners):
+        if _is_wrapper(base) and all(o is not None and "ddp" not in o.tags and not _averaged(o) for o in owners):
             yield at(BARE_NAMES, event, f"{text} without `module.`{lost}")
             return
-        if _is_bare(base) and all(owner is not None and _is_wrapper(owner) for owner in owners):
+        if _is_bare(base) and all(owner is not None and _adds_names(code, owner) for owner in owners):
             remedy = "Save model.module.state_dict(), whose names are those of the model."
             yield at(BARE_NAMES, event, f"{text} with `module.`{lost}", remedy=remedy)
             return
 
 
+def _owner(code: ScriptFacts, state: Value | None) -> Value | None:
+    """Return the model whose state a value is; None if it is not known, as within two wrappers."""
+    if state is None or "state" not in state.tags:
+        return None
+    asked = [ast.unparse(e.node.func) for e in code.ran("state_dict") if e.result is state]
+    return None if any(".module.module." in text for text in asked) else state.of
+
+
+def _averaged(model: Value) -> bool:
+    """Return whether a model is PyTorch's own average of another, which is its ``module``."""
+    return model.made == {"torch.optim.swa_utils.AveragedModel"}
+
+
+def _adds_names(code: ScriptFacts, owner: Value) -> bool:
+    """Return whether a model's names begin with ``module.``: of a wrapper, its copy, or an average of either."""
+    if owner.of is not None and _averaged(owner.of) and not owner.made:
+        maker = code.maker(owner.of)
+        inner = maker.arg("model", 0) if maker is not None else None
+        return inner is not None and _is_wrapper(inner)
+    return _is_wrapper(owner) or _averaged(owner)
+
+
 def _kept(code: ScriptFacts, load: Event) -> Iterator[Value | None]:
-    """Yield what the script saved as what a model gets: of a file of the same path, a part or all of it."""
+    """Yield what a model gets: another one's state, or what the script saved in a file of the same path."""
     given, value = meant(load.module, load.node.args[0]), load.args[0]
+    if any(event.result is value for event in code.ran("state_dict")):
+        yield value
+        return
     part = _part(given)
     if part is ...:
         return

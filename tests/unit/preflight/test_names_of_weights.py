@@ -74,3 +74,82 @@ def test_names_of_the_wrapper_or_of_the_model_in_it(saved: str, load: str) -> No
 @pytest.mark.parametrize(("saved", "load"), SAME)
 def test_names_that_are_the_same_or_may_be(saved: str, load: str) -> None:
     assert "TW497" not in codes(SCRIPT.format(saved=saved, load=load), JOB)
+
+
+AVERAGES = """
+import copy
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+def build():
+    return nn.Linear(2, 2)
+class Average:
+    def __init__(self, net, decay):
+        self.net, self.decay = copy.deepcopy(net).eval(), decay
+    def update(self, net):
+        for mine, theirs in zip(self.net.parameters(), net.parameters()):
+            mine.data.lerp_(theirs.data, 1 - self.decay)
+plain = build().cuda()
+model = DDP(plain)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{average}
+for epoch in range(9):
+    for x in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+{use}
+"""
+FILE = "os.path.join(os.environ['SM_MODEL_DIR'], 'm.pt')"
+READ = (
+    "torch.save(average.{0}state_dict(), "
+    + FILE
+    + ")\nfresh = build()\nfresh.load_state_dict(torch.load("
+    + FILE
+    + "))"
+)
+DIRECT = "fresh = build()\nfresh.load_state_dict({})"
+COPY, AVERAGED = "average = copy.deepcopy(model)", "average = AveragedModel(model)"
+OWN = "average = Average(model, 0.99)"
+
+
+def of_averages(average: str, use: str) -> str:
+    """A training that keeps an average of the model, and what it does with it in the end."""
+    return DDP.replace("model = DDP(model)\n", "") + AVERAGES.format(average=average, use=use)
+
+
+@pytest.mark.parametrize(
+    ("average", "use"),
+    [
+        (COPY, DIRECT.format("average.state_dict()")),
+        (COPY, READ.format("")),
+        (AVERAGED, DIRECT.format("average.state_dict()")),
+        (AVERAGED, DIRECT.format("average.module.state_dict()")),
+        (AVERAGED, READ.format("")),
+        ("average = AveragedModel(plain)", DIRECT.format("average.state_dict()")),
+        (OWN, DIRECT.format("average.net.state_dict()")),
+        (OWN, "state = average.net.state_dict()\n" + DIRECT.format("state")),
+        ("", DIRECT.format("model.state_dict()")),
+    ],
+)
+def test_averages_of_a_wrapped_model(average: str, use: str) -> None:
+    """sming256/OpenTAD #44: the average was copied from DistributedDataParallel."""
+    assert "TW497" in codes(of_averages(average, use), JOB)
+
+
+@pytest.mark.parametrize(
+    ("average", "use"),
+    [
+        ("average = copy.deepcopy(model.module)", DIRECT.format("average.state_dict()")),
+        ("average = copy.deepcopy(plain)", READ.format("")),
+        (COPY, DIRECT.format("average.module.state_dict()")),
+        (COPY, "model.load_state_dict(average.state_dict())"),
+        ("average = AveragedModel(plain)", DIRECT.format("average.module.state_dict()")),
+        (AVERAGED, DIRECT.format("average.module.module.state_dict()")),
+        ("average = AveragedModel(plain)", "model.load_state_dict(average.state_dict(), strict=False)"),
+        ("average = Average(model.module, 0.99)", DIRECT.format("average.net.state_dict()")),
+        (COPY, DIRECT.format("{k[7:]: v for k, v in average.state_dict().items()}")),
+        (COPY, DIRECT.format("average.module.state_dict() if wrapped else average.state_dict()")),
+    ],
+)
+def test_averages_with_the_names_of_the_model(average: str, use: str) -> None:
+    assert "TW497" not in codes(of_averages(average, use), JOB)
