@@ -193,6 +193,8 @@ def _by_replica(code: ScriptFacts) -> Iterator[Finding]:
     parts = given.get("tensor_parallel_degree", 1)
     if not isinstance(stages, int) or not isinstance(parts, int):
         return
+    if code.several_hosts and given.get("placement_strategy", "cluster") != "cluster":
+        return  # the parts of a model may be on different hosts
     for event in code.ran("set_device", "set_device_index", "to", "cuda", live=True):
         for value in devices_of(event):
             if "dp_rank" not in value.tags or value.tags & OWN:

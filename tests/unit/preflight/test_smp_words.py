@@ -216,6 +216,13 @@ DEVICES: list[Case] = [
             DEVICE + "def later():\n    torch.cuda.set_device(smp.dp_rank())\n",
         )
     ],
+    ("TW107", True, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), STAGES | {"instance_count": 2}),
+    (
+        "TW107",
+        False,
+        but(GOOD, "smp.local_rank()", "smp.dp_rank()"),
+        job(pipeline_parallel_degree=2, placement_strategy="spread") | {"instance_count": 2},
+    ),
     # Processes of tensor parallelism alone have different data.
     ("TW107", False, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), PARTS),
     ("TW107", False, but(GOOD, "smp.local_rank()", "smp.dp_rank()"), job(ddp=True)),
