@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, SMP, codes, findings
+from tests.support.training_scripts import P4D, SMP, TORCHRUN, codes, findings
 
 STATE = "model.state_dict()"
 PARTS = "smp.save(model.local_state_dict(), '/opt/ml/checkpoints/m.pt', partial=True)"
@@ -110,3 +110,49 @@ def test_a_script_that_asks_whether_the_batch_is_prescaled():
         assert share(SHARES["as it is"], asked, given) is None
     own = "smp.init({'prescaled_batch': True})\n"
     assert share(SHARES["as it is"], GROUPS, job(4), own) is None
+
+
+SECOND = """
+import os
+import torch
+import torch.distributed as dist
+import torch.sagemaker as tsm
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+from torch.sagemaker.distributed.checkpoint import state_dict_saver as saver
+from transformers import AutoModelForCausalLM
+dist.init_process_group("nccl")
+tsm.init()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = tsm.transform(AutoModelForCausalLM.from_config(config))
+{wrap}
+FIRST, PLACE = dist.get_rank() == 0, "/opt/ml/checkpoints/1"
+{save}
+"""
+PARALLEL = {"enabled": True, "parameters": {"tensor_parallel_degree": 8}}
+V2 = {"instance_type": P4D, "distribution": {"smdistributed": {"modelparallel": PARALLEL}, **TORCHRUN}}
+SHARDED = "model = FSDP(model, device_id=torch.cuda.current_device())"
+ALONE = {
+    "state": "if FIRST:\n    torch.save(model.state_dict(), 'm.pt')",
+    "within": "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n    if FIRST:\n"
+    "        state = model.state_dict()",
+    "saver": "state = model.state_dict()\nif FIRST:\n    saver.save({'model': state}, checkpoint_id=PLACE)",
+    "function": "def save(model):\n    if not FIRST:\n        return\n    torch.save(model.state_dict(), PLACE)\n"
+    "save(model)",
+}
+TOGETHER = {
+    "state": "state = model.state_dict()\nif FIRST:\n    torch.save(state, 'm.pt')",
+    "saver": "saver.save({'model': model.state_dict()}, checkpoint_id=PLACE)\nif FIRST:\n    print('saved')",
+    "both": "if FIRST:\n    torch.save(model.state_dict(), 'm.pt')\nelse:\n    model.state_dict()",
+}
+
+
+@pytest.mark.parametrize("wrap", [SHARDED, "model = model.cuda()"], ids=["sharded", "split"])
+@pytest.mark.parametrize("save", ALONE.values(), ids=ALONE)
+def test_the_second_version_gathers_in_all_processes(save, wrap):
+    """AWS guide, Tensor parallelism (SMP v2): it runs on top of FSDP, whose state is gathered by all processes."""
+    assert "TW128" in codes(SECOND.format(wrap=wrap, save=save), V2)
+
+
+@pytest.mark.parametrize("save", TOGETHER.values(), ids=TOGETHER)
+def test_the_second_version_saves_in_one(save):
+    assert "TW128" not in codes(SECOND.format(wrap=SHARDED, save=save), V2)
