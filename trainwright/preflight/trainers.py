@@ -238,7 +238,16 @@ def _line(event: Event | None) -> int:
 
 
 def _related(first: Value, second: Value) -> bool:
-    return within(first, second) or within(second, first)
+    """Return whether one of two models is a part of the other, or of the model in the other's wrappers."""
+    return any(within(part, whole) for part, other in ((first, second), (second, first)) for whole in _layers(other))
+
+
+def _layers(model: Value) -> Iterator[Value]:
+    """Yield a model with its wrappers, and what is in each of them."""
+    inner: Value | None = model
+    while inner is not None:
+        yield inner
+        inner = inner.of if inner.tags & WRAPPERS else None
 
 
 def _prepared(code: ScriptFacts) -> Iterator[Finding]:

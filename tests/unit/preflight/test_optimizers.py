@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, TORCHRUN, codes
+from tests.support.training_scripts import DDP, P4D, TORCHRUN, codes
 
 JOB: dict[str, Any] = {"distribution": TORCHRUN, "instance_type": P4D}
 HUB = "123456789012.dkr.ecr.us-west-2.amazonaws.com/huggingface-pytorch-training:{}-gpu-py310"
@@ -196,6 +196,48 @@ SHARDS = [
 def test_groups_of_parameters_from_before_the_sharding(wrong, steps):
     """PyTorch's documentation of FSDP: it breaks optimizers from before, also those whose groups a function sorts."""
     assert ("TW147" in codes(SORTED.format(steps=steps), JOB)) is wrong
+
+
+# Two parts of a model in a wrapper, perhaps in one more, and a model beside it.
+PARTS = (
+    DDP
+    + """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 2)
+    def forward(self, x):
+        return self.head(self.body(x))
+net = DDP(Net().cuda())
+{before}
+optimizer = torch.optim.AdamW({groups})
+for x, y in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(net(x), y).backward()
+    optimizer.step()
+"""
+)
+BOTH = "[{'params': net.module.head.parameters()}, {'params': net.module.body.parameters(), 'lr': 1e-5}]"
+BESIDE = "beside = Net().cuda()"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "before", "groups"),
+    [
+        (True, BESIDE, BOTH.replace("net.module", "beside")),
+        (True, BESIDE, "beside.head.parameters()"),
+        (True, "beside = nn.parallel.DataParallel(Net())", "beside.module.head.parameters()"),
+        (False, "", BOTH),
+        (False, "", "net.module.head.parameters()"),
+        (False, "net = nn.parallel.DataParallel(net)", BOTH.replace("net.module", "net.module.module")),
+        (False, "net = torch.compile(net)", BOTH),
+    ],
+)
+def test_groups_of_a_wrapped_model(wrong, before, groups):
+    """PyTorch, torch/optim: groups of parameters, as those of the parts of the model that a wrapper has in it."""
+    assert ("TW147" in codes(PARTS.format(before=before, groups=groups), JOB)) is wrong
 
 
 @pytest.mark.parametrize(("wrong", "steps"), HEADS)
