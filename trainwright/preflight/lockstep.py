@@ -10,6 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import DEADLOCK, collective, condition
 from trainwright.preflight.saves import saves
 from trainwright.script.events import OF_RANK, Event, Exit, Guard
+from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at
 from trainwright.script.values import Value
@@ -42,7 +43,7 @@ IN_MEMORY = Rule(
     severity="error",
     title="a collective of NCCL on a tensor in main memory",
     source=f'{DOCS}, table of backends: nccl supports CUDA tensors alone ("No backend type associated with device type '
-    'cpu")',
+    'cpu"); mistralai/mistral-inference #252',
     remedy="torch.tensor(value, device=device), or tensor.to(device), before the call.",
 )
 RACE = Rule(
@@ -242,9 +243,15 @@ def _in_memory(code: ScriptFacts) -> Iterator[Finding]:
             yield at(IN_MEMORY, event, f"`{_text(event.node)}`: it is no tensor (TypeError)")
             return
         for value in (*event.args, *event.keywords.values()):
-            if "cpu-tensor" in value.tags and value.items is None:
+            moved = "moved" in value.tags or _moves_attributes(event.module)
+            if "cpu-tensor" in value.tags and value.items is None and not moved:
                 yield at(IN_MEMORY, event, f"`{_text(event.node)}`: the tensor is on the CPU")
                 return
+
+
+def _moves_attributes(module: Module) -> bool:
+    """Return whether a file may move tensors by their names: ``setattr(self, name, tensor.to(device))``."""
+    return any(isinstance(node, ast.Name) and node.id == "setattr" for node in module.nodes)
 
 
 def _path_text(value: Value | None, node: ast.expr | None) -> str:

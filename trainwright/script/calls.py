@@ -11,6 +11,7 @@ from trainwright.script.abstract_state import AbstractState
 from trainwright.script.conditions import asks_for_result
 from trainwright.script.events import OF_RANK, Event, Replacement
 from trainwright.script.known import MODEL, said
+from trainwright.script.tensors import TENSORS
 from trainwright.script.values import ENDS, FLOWS, NONE, Code, Marks, Scope, Value, join, merge, of_several, unknown
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
@@ -244,7 +245,7 @@ class Calls(AbstractState):
                 base = self.value(target.value, scope)
                 key = self.value(target.slice, scope).single()
                 self._layer(target, value, base)
-                if base.made and base.made <= library.TENSORS:
+                if base.made and base.made <= TENSORS:
                     base.tags |= value.tags & FLOWS
                 elif base.name == "os.environ" and isinstance(key, str):
                     self.launch.kept.pop(key, None)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainwright.script import argparse_values, computed, configurations, gathered, mappings, unequal
+from trainwright.script import argparse_values, computed, configurations, gathered, mappings, tensors, unequal
 from trainwright.script.abstract_state import DERIVED, AbstractState
 from trainwright.script.environment_names import environment
 from trainwright.script.events import Event, JobStart
 from trainwright.script.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.script.paths import folder, path_join
+from trainwright.script.tensors import TENSORS
 from trainwright.script.values import (
     ENDS,
     FLOWS,
@@ -57,22 +58,6 @@ _WRAPPED = {
 }
 
 
-# Functions that make a tensor, in main memory unless they are told otherwise.
-TENSORS = frozenset(
-    f"torch.{name}"
-    for name in (
-        *("tensor", "as_tensor", "from_numpy", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint"),
-        *("Tensor", "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor"),
-    )
-)
-
-
-def _on_cpu(event: Event) -> bool:
-    """Return whether a new tensor is in main memory."""
-    given = event.arg("device")
-    return (given is None and "**" not in event.keywords) or (given is not None and given.single() == "cpu")
-
-
 def output_tags(model: Value, event: Event) -> Marks:
     """Return the facts of a model's output, by the arguments of its call, also named ones: ``model(**batch)``."""
     given = frozenset[str]().union(*(arg.tags & FLOWS for arg in event.args))
@@ -104,10 +89,9 @@ def function(state: AbstractState, event: Event) -> Value:
         return path_join(args)
     if name in _TRANSPARENT:
         converted = _converted(name, args[0]) if args else Value()
-        converted.made = frozenset({name}) if name in TENSORS else converted.made
-        return converted.with_tags("cpu-tensor") if name in TENSORS and _on_cpu(event) else converted
+        return tensors.made(event, converted.tags, converted) if name in TENSORS else converted
     if name in TENSORS:
-        return Value(made=frozenset({name}), tags=flow(event) | ({"cpu-tensor"} if _on_cpu(event) else NONE))
+        return tensors.made(event, flow(event))
     if known := event.role:
         return of_role(launch, known, event)
     first = args[0] if args else None
@@ -153,7 +137,7 @@ def function(state: AbstractState, event: Event) -> Value:
         return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | flow(event))
     guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
     squashed = _SQUASHES.get(last, NONE) if name.startswith("torch.") else NONE
-    return Value(made=frozenset({name}), tags=flow(event) | set(guess) | squashed)
+    return Value(made=frozenset({name}), tags=flow(event) | set(guess) | squashed | tensors.joined(event))
 
 
 # Keras's data sets whose labels are the numbers of several classes.

@@ -6,7 +6,8 @@ from trainwright.script import argparse_values, computed, gathered, mappings, pa
 from trainwright.script.abstract_state import AbstractState
 from trainwright.script.events import Event
 from trainwright.script.known import said
-from trainwright.script.library import TENSORS, flow, getenv, of_role, output_tags, tf_config
+from trainwright.script.library import flow, getenv, of_role, output_tags, tf_config
+from trainwright.script.tensors import CASTS, TENSORS
 from trainwright.script.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, for_one, mean_of_own, unknown
 
 # Methods that return the object itself, or one like it.
@@ -170,6 +171,8 @@ def _tensor(event: Event, base: Value, name: str) -> Value | None:
         return base
     if name == "mean" and "own" in base.tags and not event.args:
         return base.with_tags(*mean_of_own(base, event.contexts))
+    if "cpu-tensor" in base.tags and name in CASTS:
+        return base
     if name in ("detach", "detach_"):
         base.tags |= {"detached"} if name == "detach_" else set()
         return base.with_tags("detached")
