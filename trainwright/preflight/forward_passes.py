@@ -21,8 +21,8 @@ TWO_PASSES = Rule(
     code="TW555",
     severity="error",
     title="a second forward pass of DistributedDataParallel overwrites statistics that backward of the first one needs",
-    source="pytorch/pytorch #22095: the wrapper sends the buffers of batch normalization before each forward; autograd "
-    'raises "one of the variables needed for gradient computation has been modified by an inplace operation"',
+    source="pytorch/pytorch #22095, #175024: the wrapper sends the buffers of batch normalization before each forward; "
+    'autograd raises "one of the variables needed for gradient computation has been modified by an inplace operation"',
     remedy="One pass over torch.cat([first, second]), SyncBatchNorm, or DistributedDataParallel(…, "
     "broadcast_buffers=False).",
 )
@@ -65,14 +65,16 @@ def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
         return
     passes = [e for e in code.events if e.model is not None and e.model is wrap.result and not e.detached]
     backwards = code.ran("backward", live=True)
-    frozen = [e for e in code.ran("requires_grad_", live=True) if e.receiver in (wrap.result, model) and e.node.args]
+    changed = [e for e in code.ran("requires_grad_", live=True) if _of(e.receiver, wrap.result, model)]
     for first, second in pairwise(passes):
         beside = first.loops == second.loops and first.stack == second.stack and not first.excludes(second)
         graphless = any(NO_GRAPH.search(name) for e in (first, second) for name in e.contexts)
         between = [e for e in backwards if first.order < e.order < second.order]
         later = [e for e in backwards if e.order > second.order and e.loops[: len(first.loops)] == first.loops]
         # A discriminator in the step of its generator.
-        fixed = any(e.order < first.order and e.loops == first.loops and e.stack == first.stack for e in frozen)
+        before = [e for e in changed if e.order < first.order and e.loops[: len(first.loops)] == first.loops]
+        fixed = bool(before) and bool(before[-1].args) and before[-1].args[0].single() is not True
+        fixed = fixed or (_assigned(code) and not any("out" in given.tags for given in first.args))
         if not beside or graphless or between or fixed or first.node is second.node:
             continue
         if later and _used(first, second):
@@ -81,12 +83,43 @@ def _two_passes(code: ScriptFacts, wrap: Event) -> Iterator[Finding]:
             return
 
 
-def _has_statistics(code: ScriptFacts, model: Value) -> bool:
-    """Return whether a model certainly has batch normalization."""
+def _of(value: Value | None, *models: Value) -> bool:
+    """Return whether a value is one of the models, or their parameters."""
+    return value is not None and any(each is model for each in (value, value.of) for model in models)
+
+
+def _assigned(code: ScriptFacts) -> bool:
+    """Return whether the script freezes parameters by an assignment: ``p.requires_grad = flag``."""
+    nodes = (node for module in code.modules for node in module.nodes)
+    return any(
+        isinstance(n, ast.Attribute) and n.attr == "requires_grad" and isinstance(n.ctx, ast.Store) for n in nodes
+    )
+
+
+_BATCH_NORM = re.compile(r"\bBatchNorm[123]d$")
+
+
+def _has_statistics(code: ScriptFacts, model: Value, depth: int = 4) -> bool:
+    """Return whether a model certainly has batch normalization: in its class, or in a row of layers."""
     if model.instance and model.code is not None:
-        return bool(re.search(r"\bBatchNorm[123]d\(", ast.unparse(model.code.node)))
+        if re.search(r"\bBatchNorm[123]d\(", ast.unparse(model.code.node)):
+            return True
+        parts = [each for each in (model.attrs or {}).values() if "model" in each.tags]
+        return depth > 0 and any(_has_statistics(code, each, depth - 1) for each in parts)
     maker = code.maker(model)
+    if maker is not None and maker.name == "torch.nn.Sequential":
+        named = [part for each in maker.args[:1] for part in (each.attrs or {}).values()]
+        layers = [*maker.args, *(named if len(maker.args) == 1 else ())]
+        return depth > 0 and any(_is_or_has(code, maker, each, depth - 1) for each in layers)
     return normalized(model) and maker is not None and "norm_layer" not in maker.keywords
+
+
+def _is_or_has(code: ScriptFacts, row: Event, layer: Value, depth: int) -> bool:
+    """Return whether a layer that is always in a row is, or has, batch normalization."""
+    maker = code.maker(layer)
+    if maker is None or not set(maker.guards) <= set(row.guards):
+        return False
+    return bool(_BATCH_NORM.search(maker.name)) or ("model" in layer.tags and _has_statistics(code, layer, depth))
 
 
 # What ends the graph of a tensor.

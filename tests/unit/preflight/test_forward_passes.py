@@ -48,6 +48,54 @@ def views(passes: str = BOTH, norm: str = "BatchNorm2d", options: str = "") -> s
     return VIEWS.format(passes=passes, norm=norm, options=options)
 
 
+# A discriminator that judges what is real and what is not, and a step of its generator.
+JUDGES = (
+    HEAD
+    + """
+def down(i, o):
+    return [nn.Conv2d(i, o, 4), {norm}, nn.LeakyReLU(0.2)]
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*down(3, 8))
+    def forward(self, x):
+        return self.layers(x)
+class Judge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+        self.last = nn.Conv2d(8, 1, 4)
+    def forward(self, x):
+        return self.last(self.block(x))
+judge = DistributedDataParallel({judge}.cuda(){options})
+maker = DistributedDataParallel(nn.Linear(8, 8).cuda())
+def allow(flag):
+    for p in judge.parameters():
+        p.requires_grad_(flag)
+for real, z in loader:
+    fake = maker(z.cuda())
+    optimizer.zero_grad()
+    {before}
+    {passes}
+    optimizer.step()
+"""
+)
+ROW = "nn.Sequential(*down(3, 8), nn.Flatten(0))"
+NAMED = "nn.Sequential(OrderedDict([('a', nn.Sequential(*down(3, 8))), ('b', nn.Flatten(0))]))"
+ONE_LOSS = "good = judge(real)\n    bad = judge(fake.detach())\n    (good.mean() - bad.mean()).backward()"
+IN_TURN = "good = judge(real)\n    good.mean().backward()\n    bad = judge(fake.detach())\n    bad.mean().backward()"
+
+
+def judges(
+    judge: str = ROW,
+    passes: str = ONE_LOSS,
+    norm: str = "nn.BatchNorm2d(o)",
+    options: str = "",
+    before: str = "pass",
+) -> str:
+    return JUDGES.format(judge=judge, passes=passes, norm=norm, options=options, before=before)
+
+
 BLOCKS = (
     HEAD
     + """
@@ -122,6 +170,39 @@ FIRST = "if dist.get_rank() == 0:\n    Last().finish()"
 )
 def test_two_passes_before_a_backward(wrong, script):
     """pytorch/pytorch #22095: the buffers that the first pass has saved are overwritten before the second."""
+    assert ("TW555" in codes(script, JOB)) is wrong
+
+
+@pytest.mark.parametrize(
+    ("wrong", "script"),
+    [
+        (True, judges()),
+        (True, judges("nn.Sequential(nn.Sequential(*down(3, 8)), nn.Flatten(0))")),
+        (True, judges(NAMED).replace("import os", "import os\nfrom collections import OrderedDict", 1)),
+        (True, judges("Judge()")),
+        (True, judges(before="allow(True)")),
+        (True, judges() + "    allow(False)\n"),
+        (False, judges(passes=IN_TURN)),
+        (False, judges(options=", broadcast_buffers=False")),
+        (False, judges(norm="nn.InstanceNorm2d(o)")),
+        (False, judges("Judge()", norm="nn.GroupNorm(2, o)")),
+        (False, judges(before="allow(False)")),
+        (False, judges().replace("p.requires_grad_(flag)", "p.requires_grad = flag")),
+        (False, judges().replace("judge(fake", "judge.module(fake")),
+        (False, judges().replace("judge(real)", "judge.module(real)")),
+        (
+            False,
+            judges("row()").replace(
+                "judge = ",
+                "def row():\n    found = [nn.Flatten(0)]\n    if os.environ.get('NORM'):"
+                "\n        found.append(nn.BatchNorm2d(3))\n    return nn.Sequential(*found)\njudge = ",
+                1,
+            ),
+        ),
+    ],
+)
+def test_two_judgements_before_a_backward(wrong, script):
+    """pytorch/pytorch #175024: the usual step of a discriminator, whose layers are in a row."""
     assert ("TW555" in codes(script, JOB)) is wrong
 
 
