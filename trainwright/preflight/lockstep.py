@@ -28,7 +28,7 @@ OWN_DECISION = Rule(
     severity="warning",
     title="each process decides by its own share of the data whether to go on or to wait, so they may part",
     source=f"{DOCS}: a collective is called by every process of the group; Horovod's API of MetricAverageCallback: "
-    "callbacks that decide by a metric need its average",
+    "callbacks that decide by a metric need its average; Lightning-AI/pytorch-lightning #379",
     remedy="Average the value over the processes first (all_reduce, hvd.callbacks.MetricAverageCallback).",
 )
 ROOT = Rule(

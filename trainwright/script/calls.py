@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from trainwright.script import argparse_values, configurations, library, methods, unequal
+from trainwright.script import argparse_values, configurations, episodes, library, methods, unequal
 from trainwright.script.abstract_state import AbstractState
 from trainwright.script.conditions import asks_for_result
 from trainwright.script.events import OF_RANK, Event, Replacement
@@ -27,7 +27,7 @@ _KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapp
 # Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 # What a value is no longer when the processes have joined theirs.
-_NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "graphless", "clock"})
+_NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "graphless", "played", "clock"})
 # Whose functions return the time of the process's own clock, or one made of it; ?: methods of what is not known.
 _SAME_CLOCK = ("time", "datetime", "timeit", "torch", "tensorflow", "numpy", "math", "script", "?")
 
@@ -75,7 +75,9 @@ class Calls(AbstractState):
         event.result = self._result(event, called, method)
         unequal.returned(event)
         if "." in name and name.partition(".")[0] not in _SAME_CLOCK:
-            event.result.tags -= {"clock"}  # a helper of another package may agree with the other processes
+            event.result.tags -= {"clock"} | (
+                set() if episodes.plays(event) else {"played"}
+            )  # a helper of another package may agree with the other processes
         if ended := called.tags & ENDS:
             event.result = event.result.with_tags(*(f"as:{tag[5:]}" for tag in ended))
         if called.code is None and _PLACES.search(event.last):

@@ -30,7 +30,7 @@ _ZERO = {"rank": "zero:rank", "rdp_rank": "zero:rdp", "dp_rank": "zero:dp", "loc
 _AS_TEST = {"only-one": "zero:rank", EMPTY_ELSEWHERE: "zero:rank"} | {
     number: _OPPOSITE[zero] for number, zero in _ZERO.items()
 }
-TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "clock", "chosen"}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "of-root", "played", "clock", "chosen"}
 
 
 def kind_of(tags: Marks, side: bool) -> Reach:
@@ -54,7 +54,7 @@ def kind_of(tags: Marks, side: bool) -> Reach:
         return "ranks"
     if {"several", "single"} & tags:
         return "world"
-    if {"own", "of-root"} & tags:
+    if {"own", "of-root", "played"} & tags:
         return "own"
     if "clock" in tags:
         return "clock"
@@ -115,6 +115,8 @@ def _is_path(value: Value) -> bool:
 
 def as_test(value: Value) -> Value:
     """Return what a value says as a condition: a bare ``rank`` is true in all processes but the first."""
+    if "filled" in value.tags:
+        return value.without_tags("played")  # whether there is anything in it, not what
     for name, tag in _AS_TEST.items():
         if name in value.tags and not value.tags & TESTS:
             return value.with_tags(tag)
@@ -147,14 +149,14 @@ def negated(value: Value) -> Value:
     return Value(tags=tags, constants=constants, sure=value.sure)
 
 
-_COMPARED = frozenset({"flag", "out", "own", "of-root", "clock", "cpu-tensor", "on-device"})
+_COMPARED = frozenset({"flag", "out", "own", "of-root", "played", "clock", "cpu-tensor", "on-device"})
 
 
 def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
     """Return what is known of a comparison: of ``rank == 0`` that it is true in one process."""
     one, other = left.single(), right.single()
     # What each process decides for itself has the constant of the pass that was followed: `self.bad += 1`.
-    decided = not (left.tags | right.tags) & {"own", "clock"}
+    decided = not (left.tags | right.tags) & {"own", "played", "clock"}
     if decided and one is not ... and other is not ... and type(op) in _COMPARE:
         try:
             known = _COMPARE[type(op)](one, other)

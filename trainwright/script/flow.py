@@ -314,7 +314,17 @@ class Interpreter(Functions):
     def _told_apart(joined: Value, value: Value, other: Value, test: Guard) -> None:
         """Note of a name that has one of two values after a condition how processes differ in it."""
         if "agreed" in joined.tags:
-            joined.tags -= {"only-one", "own", "clock", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
+            joined.tags -= {
+                "only-one",
+                "own",
+                "played",
+                "clock",
+                "uneven",
+                "by-rank",
+                "random",
+                "zero:rank",
+                "nonzero:rank",
+            }
         elif test.kind in OF_RANK:
             joined.tags |= {"uneven"}
             if test.kind in ("one", "host") and value.items is not None and other.items is not None:
@@ -355,7 +365,7 @@ class Interpreter(Functions):
     def _while(self, node: ast.While, scope: Scope) -> None:
         timed = "clock" in self.value(node.test, scope).tags
         self._loop(node, scope)
-        own = "own" in self.value(node.test, scope).tags  # after a pass
+        own = not self.value(node.test, scope).tags.isdisjoint({"own", "played"})  # after a pass
         self.clocked += [(self.module, node)] if timed and not self.detached else []
         self.own_loops += [(self.module, node)] if own and not self.detached else []
 

@@ -68,6 +68,7 @@ def output_tags(model: Value, event: Event) -> Marks:
     sharded = {"fsdp-out"} if "fsdp" in wrapped else NONE
     own = {"own"} if any("own" in value.tags for value in (*event.args, *event.keywords.values())) else NONE
     own |= graphless(event.contexts) if own else NONE
+    own |= {"played"} if any("played" in value.tags for value in (*event.args, *event.keywords.values())) else NONE
     return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known) | sharded | own
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwright.script import argparse_values, computed, gathered, mappings, paths
+from trainwright.script import argparse_values, computed, episodes, gathered, mappings, paths
 from trainwright.script.abstract_state import AbstractState
 from trainwright.script.events import Event
 from trainwright.script.known import said
@@ -70,6 +70,8 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
     if name == "half" and "model" in base.tags:
         base.tags |= {"half"}
         return base
+    if (seen := episodes.method(event, base, name)) is not None:
+        return seen
     if name in ("to", "cuda", "xpu"):
         if "cpu-tensor" in base.tags:
             kept = {"cpu-tensor"} if any(arg.name.startswith("torch.") for arg in event.args) else set()  # a dtype
@@ -127,7 +129,7 @@ def method(state: AbstractState, event: Event, name: str, called: Value) -> Valu
         return base
     if name in ("append", "extend") and event.args:
         added = (event.args[0],) if name == "append" else event.args[0].items or ()
-        base.tags |= event.args[0].tags & FLOWS
+        base.tags |= event.args[0].tags & FLOWS | episodes.kept(event.args[0])
         if base.items is not None:
             for_one(Value(items=added if event.under("one", "host") else ()), Value())
             base.items = (*base.items, *added)
@@ -158,7 +160,7 @@ def _is_tensor(value: Value) -> bool:
 def _number(event: Event, base: Value, name: str) -> Value:
     """Return what ``item()`` or ``tolist()`` makes of a tensor."""
     made = {"torch.Tensor.item"} if name == "item" and _is_tensor(base) and not event.args else set()
-    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured", "graphless", "clock"})
+    return Value(made=frozenset(made), tags=base.tags & {"own", "of-root", "measured", "graphless", "played", "clock"})
 
 
 def _tensor(event: Event, base: Value, name: str) -> Value | None:
