@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.smp import of_prescaled_batch
-from trainwright.preflight.streams import every_process_reads_all
+from trainwright.preflight.streams import every_process_reads_all, of_process
 from trainwright.script.events import Event
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at, enclosing_loop
@@ -27,7 +27,8 @@ NO_SAMPLER = Rule(
     code="TW171",
     severity="warning",
     title="several processes train, and each reads all of the data",
-    source=f"{SAMPLER_DOCS}: DistributedSampler gives each process its share",
+    source=f"{SAMPLER_DOCS}: DistributedSampler gives each process its share; huggingface/datasets #5360: a stream "
+    "that only worker processes divide",
     remedy="DataLoader(…, sampler=DistributedSampler(dataset)); an IterableDataset must divide its own stream.",
 )
 NO_SEED = Rule(
@@ -384,4 +385,10 @@ def divided_by_index(code: ScriptFacts) -> bool:
                 text = ast.unparse(node)
                 if "rank" in text and ":" in text:
                     return True
-    return bool(code.ran("shard"))
+    return any(_divides_by_process(event) for event in code.ran("shard"))
+
+
+def _divides_by_process(event: Event) -> bool:
+    """Return whether a call of ``shard`` may be by the rank: not a function of the script that names no process."""
+    code = event.called.code if event.called is not None else None
+    return code is None or event.called is None or event.called.instance or of_process(code.node)

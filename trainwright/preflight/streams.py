@@ -9,6 +9,11 @@ from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 
 _SHARE = re.compile(r"rank|world|shard|split|replica|host|node|process|rand|shuffle|permut|sampl|url|stream", re.I)
+# Of these, what says which process this is, or that chance does.
+_CERTAIN = re.compile(r"rank|world|replica|host|node|process|rand|shuffle|permut|sampl", re.I)
+_OF_PROCESS = re.compile(r"rank|world|host|node|process", re.I)
+# A variable of the environment that a launcher sets, or SageMaker.
+_VARIABLE = re.compile(r"[A-Z_]*(RANK|WORLD_SIZE|HOST)[A-Z_]*")
 _SEEDED = ("random.Random", "default_rng", "RandomState", "Generator().manual_seed")
 # A seed that PyTorch gives a worker, or that a process makes itself.
 _OF_WORKER = re.compile(r"info|worker|initial_seed|time|pid|random|uuid")
@@ -24,14 +29,46 @@ def every_process_reads_all(code: ScriptFacts) -> bool:
                 if not any(ast.unparse(base).endswith("IterableDataset") for base in node.bases):
                     continue
                 found = True
-                names = [name for part in (node, *_helpers(code, node)) for name in _names(module, part)]
+                helpers = _helpers(code, node)
+                own = _followed(node, helpers)
+                names = [name for part in (node, *helpers) for name in _names(module, part, own)]
                 if not any(isinstance(n, ast.FunctionDef) and n.name == "__iter__" for n in node.body):
                     return False
                 if _told_apart(code, node) or any(_SHARE.search(name) for name in names):
                     return False
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("IterableDataset"):
                 return False
-    return found
+    return found and not _by_workers(code)
+
+
+def _followed(stream: ast.ClassDef, helpers: list[ast.AST]) -> set[str]:
+    """Return names that say nothing, as what they stand for is looked at itself: methods, functions, variables.
+
+    ``self.shard()``, or ``shards = self.files[info.id::info.num_workers]``.
+    """
+    parts = (stream, *helpers)
+    called = [n for n in (*stream.body, *helpers) if isinstance(n, ast.FunctionDef)]
+    given = {each.arg for n in called for each in (*n.args.args, *n.args.kwonlyargs)}
+    kept = (n for part in parts for n in ast.walk(part) if isinstance(n, ast.Name | ast.Attribute))
+    stored = {n.id if isinstance(n, ast.Name) else n.attr for n in kept if isinstance(n.ctx, ast.Store)}
+    return {n.name for n in called} | {name for name in stored - given if not _CERTAIN.search(name)}
+
+
+def _by_workers(code: ScriptFacts) -> bool:
+    """Return whether a function that each worker calls first may divide the stream: it names the process."""
+    functions = {n.name: n for m in code.modules for n in m.nodes if isinstance(n, ast.FunctionDef)}
+    given = [n.value for m in code.modules for n in m.nodes if isinstance(n, ast.keyword) and n.arg == "worker_init_fn"]
+    return any(of_process(functions.get(ast.unparse(each).rpartition(".")[2], each)) for each in given)
+
+
+def of_process(part: ast.AST) -> bool:
+    """Return whether a part of the script has a name that may say which process this is, or a variable that does."""
+    for node in ast.walk(part):
+        if _OF_PROCESS.search(getattr(node, "id", getattr(node, "attr", ""))):
+            return True
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _VARIABLE.fullmatch(node.value):
+            return True
+    return False
 
 
 def _helpers(code: ScriptFacts, stream: ast.ClassDef, depth: int = 3) -> list[ast.AST]:
@@ -44,11 +81,13 @@ def _helpers(code: ScriptFacts, stream: ast.ClassDef, depth: int = 3) -> list[as
     return found[1:]
 
 
-def _names(module: Module, part: ast.AST) -> list[str]:
+def _names(module: Module, part: ast.AST, followed: set[str]) -> list[str]:
     """Return the names in a part of the script that may say that it takes a share, or draws."""
     fixed = _of_fixed_seed(part)
     nodes = [n for n in ast.walk(part) if isinstance(n, ast.Name | ast.Attribute) and n not in fixed]
-    return [n.id if isinstance(n, ast.Name) else n.attr for n in nodes if not _of_one_item(module, n)]
+    names = [n.id if isinstance(n, ast.Name) else n.attr for n in nodes if not _of_one_item(module, n)]
+    texts = [n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return [name for name in names if name not in followed] + [text for text in texts if _VARIABLE.fullmatch(text)]
 
 
 def _of_one_item(module: Module, node: ast.Name | ast.Attribute) -> bool:
