@@ -75,6 +75,7 @@ from trainwright.preflight import (
     schedule,
     sharded,
     shares,
+    skipped_gradients,
     smddp,
     smp,
     smp_limits,
@@ -112,7 +113,7 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds, web_datasets),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds, web_datasets, skipped_gradients),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
