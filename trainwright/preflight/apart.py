@@ -47,7 +47,17 @@ SHARE_SHOWN = Rule(
     "(all_reduce) before they are shown",
     remedy="dist.all_reduce over the sums and the number of samples before the division.",
 )
-RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME, SHARE_SHOWN)
+ONE_RESTORED = Rule(
+    code="TW571",
+    severity="error",
+    title="only some processes restore the state of the optimizer, its schedule or the scaler",
+    source="PyTorch's documentation of DistributedDataParallel: it averages gradients, and assumes that the optimizer "
+    "changes the parameters in all processes in the same way; pytorch/tutorials #2433: the state of the optimizer is "
+    "not sent to the others",
+    remedy="Load the checkpoint in every process: torch.load(path, map_location=device), then "
+    "optimizer.load_state_dict(…).",
+)
+RULES = (OF_ALL, NO_GRAPH, FOLDER_NAME, SHARE_SHOWN, ONE_RESTORED)
 _SEND_FIRST_WEIGHTS = ("torch.", "smdistributed.dataparallel.")
 _NORMALIZED = r"batch_?norm|resnet|resnext|densenet|mobilenet|efficientnet|regnet|inception|googlenet|shufflenet"
 
@@ -80,6 +90,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             break
     yield from _of_all(code)
     yield from _shown(code)
+    yield from _restored_alone(code)
 
 
 _COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "all_gather_object", "gather_for_metrics")
@@ -154,6 +165,55 @@ def _loaded_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Find
         if (within(base, wrap.result) or within(base, model)) and not _also(code, event):
             yield _at(NO_BROADCAST, event, f"only where {condition(guard)}, after the model was wrapped")
             return
+
+
+_TO_OTHERS = ("broadcast_object_list", "broadcast_object", "scatter_object_list", "all_gather_object", "bcast")
+# What is sent of a checkpoint beside the states in it.
+_PROGRESS = re.compile(r"epoch|step|start|best|iteration", re.I)
+
+
+def _restored_alone(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an optimizer, a schedule or a scaler that goes on in one process, and begins anew in the others."""
+    if code.managed or code.horovod or code.mentions_like(r"(broadcast|sync|scatter|share)\w*(optim|state|dict)"):
+        return
+    sent = [e.arg("tensor", 0) for e in code.ran("broadcast")]
+    sent += [e.args[0] if e.args and _PROGRESS.search(e.text) else None for e in code.ran(*_TO_OTHERS)]
+    if not all(each is not None and (_counter(each) or _weights(each) or each.items is not None) for each in sent):
+        return
+    loads = code.ran("load_state_dict")
+    for event in code.ran("load_state_dict", live=True):
+        base, guard = event.receiver, event.under("one", "host")
+        if base is None or guard is None or not _keeps_state(code, base) or event.under("error"):
+            continue
+        also = any(e.receiver is base and (e.excludes(event) or not e.by_rank) for e in loads if e is not event)
+        steps = [e for e in code.ran("step", live=True) if e.by_rank is None and base in (e.receiver, *e.args[:1])]
+        if steps and not also and not base.tags & _BY_LIBRARY:
+            what = f"only where {condition(guard)}; `{steps[0].text}` in line {steps[0].line} runs in every process"
+            yield _at(ONE_RESTORED, event, what)
+            return
+
+
+def _weights(value: Value) -> bool:
+    """Return whether a value is of a model's parameters: ``p.data``."""
+    return "params" in value.tags or (value.of is not None and "params" in value.of.tags)
+
+
+_BY_LIBRARY = frozenset({"accelerate", "deepspeed", "hvd", "smp", "fsdp"})
+
+
+def _keeps_state(code: ScriptFacts, value: Value) -> bool:
+    """Return whether a value is an optimizer with moments, a schedule or a scaler: plain SGD remembers nothing."""
+    if "scaler" in value.tags or any(".lr_scheduler." in made for made in value.made):
+        return True
+    maker = code.maker(value)
+    if (
+        "optimizer" not in value.tags
+        or maker is None
+        or not maker.name.startswith(("torch.optim.", "torch_optimizer."))
+    ):
+        return False
+    momentum = maker.arg("momentum", 2)
+    return maker.last != "SGD" or (momentum is not None and momentum.single() != 0)
 
 
 def _counter(value: Value) -> bool:
