@@ -10,7 +10,7 @@ from typing import Any
 from trainwright.script.events import OF_RANK, Guard, Reach
 from trainwright.script.gathered import EMPTY_ELSEWHERE
 from trainwright.script.known import role, said
-from trainwright.script.values import IDENTITY, Marks, Value, unknown
+from trainwright.script.values import BY_ITSELF, IDENTITY, Marks, Value, unknown
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -156,7 +156,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
     """Return what is known of a comparison: of ``rank == 0`` that it is true in one process."""
     one, other = left.single(), right.single()
     # What each process decides for itself has the constant of the pass that was followed: `self.bad += 1`.
-    decided = not (left.tags | right.tags) & {"own", "played", "clock"}
+    decided = not (left.tags | right.tags) & BY_ITSELF
     if decided and one is not ... and other is not ... and type(op) in _COMPARE:
         try:
             known = _COMPARE[type(op)](one, other)

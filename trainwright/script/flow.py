@@ -18,7 +18,7 @@ from trainwright.script.events import OF_RANK, Event, Exit, Guard, JobStart
 from trainwright.script.functions import Functions
 from trainwright.script.reader import Module, Script
 from trainwright.script.syntax import Function
-from trainwright.script.values import Code, Scope, Value, chosen, constant, for_one, join, unknown
+from trainwright.script.values import BY_ITSELF, Code, Scope, Value, chosen, constant, for_one, join, unknown
 
 
 class Interpreter(Functions):
@@ -314,17 +314,7 @@ class Interpreter(Functions):
     def _told_apart(joined: Value, value: Value, other: Value, test: Guard) -> None:
         """Note of a name that has one of two values after a condition how processes differ in it."""
         if "agreed" in joined.tags:
-            joined.tags -= {
-                "only-one",
-                "own",
-                "played",
-                "clock",
-                "uneven",
-                "by-rank",
-                "random",
-                "zero:rank",
-                "nonzero:rank",
-            }
+            joined.tags -= BY_ITSELF | {"only-one", "uneven", "by-rank", "random", "zero:rank", "nonzero:rank"}
         elif test.kind in OF_RANK:
             joined.tags |= {"uneven"}
             if test.kind in ("one", "host") and value.items is not None and other.items is not None:

@@ -65,6 +65,8 @@ FLOWS: Marks = frozenset(
 )
 # Of what is ``own``: a mean over the share, and that it was taken where no graph is kept.
 MEANS: Marks = frozenset({"mean-of-own", "measured"})
+# By what a process may decide otherwise than the others.
+BY_ITSELF: Marks = frozenset({"own", "played", "clock"})
 # A layer, or a row of them, that ends with a softmax or a sigmoid, and what it makes.
 ENDS: Marks = frozenset({"ends:softmax", "ends:sigmoid"})
 SQUASHED: Marks = frozenset({"as:softmax", "as:sigmoid"})
