@@ -84,8 +84,8 @@ def _there_is(module: Module, test: ast.expr) -> bool | None:
     """Return which side of a condition means that a gradient is there; None if it asks something else."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return True if any(_there_is(module, each) for each in test.values) else None
-    none = isinstance(test, ast.Compare) and isinstance(test.comparators[0], ast.Constant)
-    if not isinstance(test, ast.Compare) or not none or test.comparators[0].value is not None:  # type: ignore[attr-defined]
+    other = test.comparators[0] if isinstance(test, ast.Compare) else None
+    if not isinstance(test, ast.Compare) or not isinstance(other, ast.Constant) or other.value is not None:
         return None
     asked = meant(module, test.left)
     grad = isinstance(asked, ast.Attribute) and asked.attr == "grad"
