@@ -113,7 +113,8 @@ FAMILIES = (
     *(joining, swallowed, autocast, fsdp, replicas, loaders, resumed, trainers, apart, counts, shares),
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
-    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds, web_datasets, skipped_gradients),
+    *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
+    *(web_datasets, skipped_gradients),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
