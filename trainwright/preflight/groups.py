@@ -11,7 +11,7 @@ from trainwright.preflight.collectives import collective
 from trainwright.preflight.lockstep import DOCS, LEFT
 from trainwright.script.events import Event
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at, conditions, enclosing_function
+from trainwright.script.syntax import at, conditions, enclosing_function, meant
 from trainwright.script.values import Value
 
 LISTS = Rule(
@@ -52,7 +52,17 @@ AVERAGED = Rule(
     "#3967: RuntimeError: SMDDP does not support: ReduceOp; of XLA, pytorch/xla #7782: Invalid reduce op",
     remedy="op=dist.ReduceOp.SUM, then tensor /= dist.get_world_size()",
 )
-RULES = (NOT_AWAITED, SUBGROUP, LISTS, GONE, AVERAGED)
+OWN_GROUP = Rule(
+    code="TW591",
+    severity="error",
+    title="each process makes the group that it belongs to, and not those of the others",
+    source=f"{DOCS}, new_group: all processes enter it, members or not, and make all groups in the same "
+    "order, unless use_local_synchronization=True; pytorch/pytorch #25390, #130102",
+    remedy="for ranks in all_groups: group = dist.new_group(ranks); mine = group if rank in ranks else mine",
+)
+RULES = (NOT_AWAITED, SUBGROUP, LISTS, GONE, AVERAGED, OWN_GROUP)
+# What tells which process this is: also the number of its host, if there are several.
+_WHICH = frozenset({"rank", "local_rank", "host_rank"})
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -64,6 +74,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _gone(code)
     yield from _begun_apart(code)
     yield from _subgroups(code)
+    yield from _own_groups(code)
     yield from _not_awaited(code)
     yield from _averaged(code)
 
@@ -105,6 +116,25 @@ def _subgroups(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("new_group", live=True):
         if event.name.startswith("torch.distributed."):
             yield at(SUBGROUP, event, f"`{_text(event.node)}`")
+            return
+
+
+def _own_groups(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a group whose members follow from the number of the process that makes it."""
+    for event in code.ran("new_group", live=True):
+        local = event.arg("use_local_synchronization")
+        given = [k.value for k in event.node.keywords if k.arg == "ranks"] or event.node.args[:1]
+        if not event.name.startswith("torch.distributed.") or event.opened or not given or local is not None:
+            continue
+        written = set(ast.walk(meant(event.module, given[0])))
+        parts = [v for e in code.events if e.node in written and e.last in ("range", "list") for v in e.args]
+        ranks = event.arg("ranks", 0)
+        if ranks is not None and ranks.items is not None and len(ranks.items) == 1:
+            continue  # nobody waits for another one in a group of its own
+        parts += [ranks, *(ranks.items or ())] if ranks is not None else []
+        which = {tag for part in parts for tag in part.tags & _WHICH} - (set() if code.several_hosts else {"host_rank"})
+        if which and not any("each-rank" in part.tags for part in parts):
+            yield at(OWN_GROUP, event, f"`{_text(event.node)}` has other members in other processes")
             return
 
 

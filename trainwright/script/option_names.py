@@ -60,6 +60,8 @@ def elements(module: Module, iterated: ast.expr) -> Iterator[ast.expr]:
         yield from (value if key is None else key for key, value in pairs)
     elif isinstance(iterated, ast.Call):
         yield from _of_call(module, iterated)
+    else:
+        yield from _of_fields(module, iterated)
 
 
 def _of_call(module: Module, call: ast.Call) -> Iterator[ast.expr]:
@@ -74,11 +76,25 @@ def _of_call(module: Module, call: ast.Call) -> Iterator[ast.expr]:
             yield pair or value
     elif isinstance(base, ast.Constant) and isinstance(base.value, str) and name == "split" and not call.args:
         yield from map(ast.Constant, base.value.split())
-    elif name == "fields" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
-        of = _class(module, call, call.args[0].id)
-        for each in of.body if of is not None and not of.bases else ():
-            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                yield ast.Constant(each.target.id)
+    elif name == "fields" and len(call.args) == 1:
+        yield from _fields(module, call.args[0])
+    elif isinstance(call.func, ast.Attribute) and not call.args and name in ("items", "keys", "values"):
+        for field in _of_fields(module, call.func.value):
+            yield ast.Tuple([field, field], ast.Load()) if name == "items" else field
+
+
+def _of_fields(module: Module, node: ast.expr) -> Iterator[ast.Constant]:
+    """Yield the names of the fields in ``Settings.__dataclass_fields__``, or ``Settings.__annotations__``."""
+    if isinstance(node, ast.Attribute) and node.attr in ("__dataclass_fields__", "__annotations__"):
+        yield from _fields(module, node.value)
+
+
+def _fields(module: Module, node: ast.expr) -> Iterator[ast.Constant]:
+    """Yield the names of the fields of a class that inherits none."""
+    of = _class(module, node, node.id) if isinstance(node, ast.Name) else None
+    for each in of.body if of is not None and not of.bases else ():
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield ast.Constant(each.target.id)
 
 
 def _class(module: Module, node: ast.AST, name: str) -> ast.ClassDef | None:
