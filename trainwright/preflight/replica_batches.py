@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import Value
@@ -26,6 +27,8 @@ RULES = (BATCH_OF_REPLICA,)
 _DIVIDES = "experimental_distribute_dataset"
 # What a global batch, divided by the number of replicas, carries.
 _SHARE = frozenset({"world", "per-replica"})
+# What else is multiplied by the number of replicas.
+_OTHERS = re.compile(r"(?<![a-z])(lr|\w*rate)(?![a-z])|loss|momentum|decay|step|epoch|iter", re.I)
 _HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
 
 
@@ -65,8 +68,8 @@ def _written(code: ScriptFacts) -> Iterator[Finding]:
     """Report batches of one replica where the script also computes the global size."""
     every = [e for e in code.ran("batch") if e.args and e.receiver is not None and not e.receiver.name]
     sized = [e for e in every if not e.detached]
-    products = (n for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mult))
-    known = any("replicas" in ast.unparse(n) for n in products)
+    products = ((m, n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+    known = any(_counts_samples(module, node) for module, node in products)
     for event in every:
         own = [e for e in code.ran("distribute_datasets_from_function") if e.args and _makes(e.args[0], event)]
         of_all = "world" in event.args[0].tags and "per-replica" not in event.args[0].tags
@@ -80,7 +83,7 @@ def _written(code: ScriptFacts) -> Iterator[Finding]:
         or code.mentions("experimental_distribute_datasets_from_function", "distribute_datasets_from_function")
     ):
         return
-    if any("world" in e.args[0].tags for e in sized):
+    if any("world" in e.args[0].tags for e in sized) or any(_divides(code, e.args[0]) for e in sized):
         return
     yield at(BATCH_OF_REPLICA, sized[0], f"`{sized[0].text[-40:]}`, although the global size is computed")
 
@@ -91,9 +94,24 @@ def _makes(function: Value, event: Event) -> bool:
     return code is not None and code in event.stack
 
 
+def _counts_samples(module: Module, node: ast.BinOp) -> bool:
+    """Return whether a product with the number of replicas is a number of samples, not a rate or a number of steps."""
+    if not isinstance(node.op, ast.Mult) or "replicas" not in ast.unparse(node):
+        return False
+    around = module.parents.get(node)
+    name = around.arg if isinstance(around, ast.keyword) else None
+    if isinstance(around, ast.Assign | ast.AnnAssign):
+        name = ast.unparse(around.targets[0] if isinstance(around, ast.Assign) else around.target)
+    fraction = any(isinstance(n, ast.Constant) and isinstance(n.value, float) for n in ast.walk(node))
+    return not fraction and _OTHERS.search(f"{name or ''} {ast.unparse(node)}") is None
+
+
 def _is_global(code: ScriptFacts, size: Value) -> bool:
     """Return whether losses are divided by the size of these batches although there are several replicas."""
+    return ((code.launch.gpus or 1) > 1 or code.several_hosts) and _divides(code, size)
+
+
+def _divides(code: ScriptFacts, size: Value) -> bool:
+    """Return whether losses are divided by a number, as by the global batch."""
     divisors = [given for e in code.ran("compute_average_loss") if (given := e.arg("global_batch_size", 2)) is not None]
-    several = (code.launch.gpus or 1) > 1 or code.several_hosts
-    same = (each is size or (isinstance(size.single(), int) and each.single() == size.single()) for each in divisors)
-    return several and any(same)
+    return any(each is size or (isinstance(size.single(), int) and each.single() == size.single()) for each in divisors)

@@ -104,10 +104,19 @@ def _by_part(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("compute_average_loss"):
         size = event.arg("global_batch_size", 2)
         given = [k.value for k in event.node.keywords if k.arg == "global_batch_size"] or event.node.args[2:3]
-        if size is not None and "world" not in size.tags and given and ast.unparse(given[0]) in factors:
+        of_one = bool(given) and _one_of(given[0], factors) and not _divided(code)
+        if size is not None and "world" not in size.tags and of_one:
             what = f"`{event.text[-50:]}`: divided by the batch of one replica, and summed over the replicas"
             yield at(REPLICA_LOSS, event, what)
             return
+
+
+def _one_of(given: ast.expr, factors: set[str]) -> bool:
+    """Return whether an expression is one of the factors, or their field: ``self.config.size`` of ``config.size``."""
+    text = ast.unparse(given).removeprefix("self.")
+    names = {factor.removeprefix("self.") for factor in factors}
+    fields = {name.rpartition(".")[2] for name in names if "." in name}
+    return text in names or (isinstance(given, ast.Attribute) and "." in text and given.attr in fields)
 
 
 def _regularization(code: ScriptFacts) -> Iterator[Finding]:

@@ -148,3 +148,80 @@ def test_fit_divides_batches_as_well():
     )
     assert "TW424" in codes(head.format("//") + rest, ONE)
     assert "TW424" not in codes(head.format("*") + rest, ONE)
+
+
+RATE = "rate = tf.keras.optimizers.schedules.CosineDecay({}, 1000)\n"
+GIVEN = "batches = strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensor_slices((a, b)).batch(256))"
+BY_OTHER = "global_batch_size=BATCH"
+
+
+@pytest.mark.parametrize(
+    "scaled",
+    [
+        "0.1 * strategy.num_replicas_in_sync",
+        "args.lr * strategy.num_replicas_in_sync",
+        "strategy.num_replicas_in_sync * args.learning_rate",
+        "args.base_rate * strategy.num_replicas_in_sync",
+    ],
+)
+def test_a_rate_that_follows_the_replicas_is_no_batch(scaled):
+    """Batches have the size that an argument names, and only the learning rate is scaled."""
+    text = LOOP.format(data=RATE.format(scaled) + GIVEN, update=APPLY)
+    assert "TW424" not in codes(text.replace(BY_OTHER, "global_batch_size=len(x)"), ONE)
+    text = LOOP.format(data="size = PER * strategy.num_replicas_in_sync\n" + RATE.format(scaled) + GIVEN, update=APPLY)
+    assert "TW424" in codes(text.replace(BY_OTHER, "global_batch_size=size"), ONE)
+
+
+def test_losses_are_divided_by_the_size_of_the_batches():
+    """What the strategy gets in a batch is what the losses are divided by, whatever else is computed."""
+    data = "room = 64 * strategy.num_replicas_in_sync\n"
+    assert "TW424" not in codes(LOOP.format(data=data + GIVEN, update=APPLY), ONE)
+    assert "TW424" in codes(LOOP.format(data=data + GIVEN.replace("256", "32"), update=APPLY), ONE)
+
+
+CLASS = """
+import tensorflow as tf
+class Config:
+    def __init__(self, per, whole):
+        self.per, self.whole = per, whole
+class Trainer:
+    def __init__(self, cfg, per):
+        self.cfg, self.per = cfg, per
+        self.strategy = tf.distribute.MirroredStrategy()
+        self.size = {size}
+        with self.strategy.scope():
+            self.model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+            self.optimizer = tf.keras.optimizers.SGD(0.1)
+            self.lost = tf.keras.losses.MeanSquaredError(reduction="none")
+    def step(self, x, y):
+        with tf.GradientTape() as tape:
+            loss = {loss}
+        weights = self.model.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+    @tf.function
+    def all_replicas(self, batch):
+        self.strategy.run(self.step, args=batch)
+    def fit(self):
+        rows = tf.data.Dataset.from_tensor_slices((a, b)).batch(self.size)
+        for batch in self.strategy.experimental_distribute_dataset(rows):
+            self.all_replicas(batch)
+Trainer(Config(64, 512), 64).fit()
+"""
+AVERAGE = "tf.nn.compute_average_loss(self.lost(y, self.model(x)), global_batch_size={})"
+
+
+@pytest.mark.parametrize(
+    ("size", "divisor"),
+    [
+        ("cfg.per * self.strategy.num_replicas_in_sync", "self.cfg.per"),
+        ("self.strategy.num_replicas_in_sync * self.cfg.per", "self.cfg.per"),
+        ("per * self.strategy.num_replicas_in_sync", "self.per"),
+    ],
+)
+def test_losses_are_divided_by_the_batch_of_one_replica(size, divisor):
+    """TensorFlow's guide, Custom training: gradients are summed, so that the divisor is the global batch."""
+    assert "TW422" in codes(CLASS.format(size=size, loss=AVERAGE.format(divisor)), ONE)
+    assert "TW422" not in codes(CLASS.format(size=size, loss=AVERAGE.format("self.size")), ONE)
+    assert "TW422" not in codes(CLASS.format(size=size, loss=AVERAGE.format("self.cfg.whole")), ONE)
+    averaged = f"{AVERAGE.format(divisor)} / self.strategy.num_replicas_in_sync"
+    assert "TW422" not in codes(CLASS.format(size=size, loss=averaged), ONE)
