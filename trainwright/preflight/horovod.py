@@ -145,22 +145,28 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _read_plain(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a model that Keras reads and that is trained on: its optimizer is no longer Horovod's."""
+    """Report a model that Keras reads and that is trained on: its optimizer is no longer Horovod's.
+
+    Sources: horovod/horovod #120, #359: load_model of Horovod wraps the optimizer that a file has.
+    """
     for event in code.ran("load_model", live=True):
-        around = event.module.parents.get(event.node)
         keras = event.name.startswith(("tensorflow.keras.", "keras.")) and not event.opened
-        if not keras or not isinstance(around, ast.Assign) or event.keywords.keys() & {"custom_objects", "compile"}:
+        if not keras or event.keywords.keys() & {"custom_objects", "compile"}:
             continue
-        name = ast.unparse(around.targets[0])
         later = [e for e in code.events if e.order > event.order and not e.excludes(event)]
         anew = [e for e in later if e.last in ("compile", "DistributedOptimizer")]
-        fits = [e for e in later if e.last == "fit" and ast.unparse(e.node.func) == f"{name}.fit"]
+        fits = [e for e in later if e.last == "fit" and _trains(e, event)]
         if fits and not anew:
-            what = (
-                f"`{ast.unparse(event.node)[:50]}` reads the optimizer inside Horovod's; hvd.load_model wraps it again"
-            )
+            what = f"`{event.text[:50]}` reads the optimizer inside Horovod's; hvd.load_model wraps it again"
             yield at(NOT_REDUCED, event, what)
             return
+
+
+def _trains(fit: Event, read: Event) -> bool:
+    """Return whether a model is trained on that a call has read, by its name or as what a function returned."""
+    around = read.module.parents.get(read.node)
+    named = isinstance(around, ast.Assign) and ast.unparse(fit.node.func) == f"{ast.unparse(around.targets[0])}.fit"
+    return named or (fit.receiver is not None and read.name in fit.receiver.made)
 
 
 def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Iterator[Finding]:
