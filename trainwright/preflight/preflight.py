@@ -27,6 +27,7 @@ from trainwright.preflight import (
     averaging,
     backward_passes,
     carried,
+    client_states,
     collectives,
     counts,
     data,
@@ -50,6 +51,7 @@ from trainwright.preflight import (
     keras_losses,
     learning_rate,
     lightning,
+    lightning_checkpoints,
     lightning_optimizers,
     lightning_ranks,
     loaders,
@@ -114,7 +116,7 @@ FAMILIES = (
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
     *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
-    *(web_datasets, skipped_gradients),
+    *(web_datasets, skipped_gradients, client_states, lightning_checkpoints),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
