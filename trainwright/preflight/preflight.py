@@ -39,6 +39,7 @@ from trainwright.preflight import (
     downloads,
     empty_weights,
     environment,
+    epoch_metrics,
     forward_passes,
     fsdp,
     groups,
@@ -71,6 +72,7 @@ from trainwright.preflight import (
     restarted_schedules,
     resumed,
     resuming,
+    retraced,
     sagemaker_paths,
     same_draws,
     saving,
@@ -116,7 +118,7 @@ FAMILIES = (
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
     *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
-    *(web_datasets, skipped_gradients, client_states, lightning_checkpoints),
+    *(web_datasets, skipped_gradients, client_states, lightning_checkpoints, retraced, epoch_metrics),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
