@@ -1,4 +1,4 @@
-"""Weights in uninitialised memory: ``to_empty`` allocates them, and something has to set them."""
+"""Weights in uninitialised memory, or on the meta device, where there is none: something has to set them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.known import FSDP
 from trainwright.script.paths import roots
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
@@ -21,7 +22,17 @@ EMPTY = Rule(
     "the meta device: they have to be initialised explicitly; pytorch/examples, distributed/FSDP2/train.py",
     remedy="model.reset_parameters() or init_weights() after to_empty, or load a checkpoint in every run.",
 )
-RULES = (EMPTY,)
+NOT_MADE = Rule(
+    code="TW588",
+    severity="error",
+    title="FSDP gets a model on the meta device, and no function that initialises its parameters",
+    source="torch/distributed/fsdp/_init_utils.py, _materialize_meta_module: without param_init_fn it calls "
+    "reset_parameters of each module with parameters, and raises if there is none; AWS guide of SMP v2, Delayed "
+    "parameter initialization",
+    remedy="param_init_fn=DelayedParamIniter(model).get_param_init_fn() of torch.sagemaker.delayed_param, or one of "
+    "the script's own that initialises as the model does.",
+)
+RULES = (EMPTY, NOT_MADE)
 # What sets weights, whoever calls it.
 _FILLS = re.compile(
     r"^(load_state_dict|set_(model_)?state_dict|apply|copy_|broadcast\w*|_?(re)?init\w*(param|weight)\w*|reset_\w+|"
@@ -42,6 +53,8 @@ _READS = re.compile(
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    if not code.incomplete and code.mentions("init_empty_weights", "device"):
+        yield from _not_made(code)
     if code.incomplete or not code.backwards or code.managed:
         return
     trains = code.ran("backward", live=True)
@@ -55,6 +68,26 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if not any(_may_fill(each, model) for each in after):
             what = f"nothing sets the weights of a first run before backward in line {later[0].line}"
             yield at(EMPTY, event, f"`{ast.unparse(event.node)[:60]}`: {what}")
+            return
+
+
+def _not_made(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a model of transformers on the meta device, whose layers lack reset_parameters, that FSDP is to make."""
+    if code.mentions("to_empty", "load_state_dict", "set_module_tensor_to_device", "load_checkpoint_and_dispatch"):
+        return
+    for wrap in code.wrapped_events:
+        model = wrap.arg("module", 0)
+        skips = wrap.detached or wrap.opened or wrap.last == "fully_shard" or wrap.name.startswith("script.")
+        if skips or model is None or not FSDP.search(wrap.name) or wrap.arg("param_init_fn", 8) is not None:
+            continue
+        while model.of is not None:
+            model = model.of
+        made = code.maker(model)
+        if made is None or len(model.made) != 1 or not made.name.startswith("transformers.") or made.by_rank:
+            continue
+        if any(each.endswith("init_empty_weights") or each == "torch.device('meta')" for each in made.contexts):
+            what = f"`{wrap.text}` without param_init_fn: the model of line {made.line} is on the meta device"
+            yield at(NOT_MADE, wrap, what)
             return
 
 
