@@ -62,6 +62,7 @@ from trainwright.preflight import (
     metrics,
     offloaded,
     optimizers,
+    own_counts,
     parameter_servers,
     peft,
     pipes,
@@ -118,7 +119,7 @@ FAMILIES = (
     *(smddp, smp_limits, smp_tensorflow, lightning_ranks, sharded, removed_columns, tapes, parameter_servers),
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
     *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
-    *(web_datasets, skipped_gradients, client_states, lightning_checkpoints, retraced, epoch_metrics),
+    *(web_datasets, skipped_gradients, client_states, lightning_checkpoints, retraced, epoch_metrics, own_counts),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
