@@ -180,3 +180,85 @@ def test_a_plateau_of_the_own_share(reported: bool, validate: str) -> None:
     assert ("TW511" in codes(script, JOB)) is reported, script
     whole = script.replace("held_out, _ = divided(validation)", "held_out = DataLoader(validation)")
     assert "TW511" not in codes(whole, JOB)
+
+
+PER_EPOCH = """
+from torch.optim import lr_scheduler
+from transformers import get_linear_schedule_with_warmup
+parser.add_argument('--epochs', type=int, default=90)
+parser.add_argument('--each-epoch', action='store_true')
+args = parser.parse_args()
+loader = DataLoader(data, 32, shuffle=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+steps = args.epochs * len(loader)
+schedule = {schedule}
+def train(loader):
+    for step, x in enumerate(loader):
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        {inner}
+for epoch in range(args.epochs):
+    train(loader)
+    {outer}
+"""
+IN_BATCHES = [
+    "lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=args.epochs, steps_per_epoch=len(loader))",
+    "lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=len(loader) * args.epochs)",
+    "lr_scheduler.OneCycleLR(optimizer, 0.1, steps)",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)",
+    "get_linear_schedule_with_warmup(optimizer, 500, steps)",
+]
+IN_EPOCHS = [
+    "lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=args.epochs)",
+    "lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=args.epochs, steps_per_epoch=1)",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs)",
+    "lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps // len(loader))",
+    "lr_scheduler.StepLR(optimizer, 30)",
+]
+
+
+def per_epoch(schedule: str, inner: str = "pass", outer: str = "schedule.step()") -> str:
+    return ARGUMENTS + DDP + PER_EPOCH.format(schedule=schedule, inner=inner, outer=outer)
+
+
+@pytest.mark.parametrize("schedule", IN_BATCHES)
+def test_a_schedule_over_all_batches_is_stepped_at_every_batch(schedule: str) -> None:
+    """pytorch/pytorch #65417: of a schedule of epochs * steps_per_epoch steps, only the first few were made."""
+    assert "TW583" in codes(per_epoch(schedule), JOB)
+    assert "TW583" in codes(per_epoch(schedule, outer="if schedule is not None:\n        schedule.step()"), JOB)
+    assert "TW583" not in codes(per_epoch(schedule, "schedule.step()", "pass"), JOB)
+
+
+@pytest.mark.parametrize("schedule", IN_EPOCHS)
+def test_a_schedule_of_epochs_is_stepped_once_in_each(schedule: str) -> None:
+    assert "TW583" not in codes(per_epoch(schedule), JOB)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        ("if not args.each_epoch:\n            schedule.step()", "if args.each_epoch:\n        schedule.step()"),
+        ("pass", "for _ in loader:\n        schedule.step()"),
+        ("pass", "schedule.step(epoch * len(loader))"),
+        ("pass", "if epoch > 5:\n        schedule.step()"),
+        ("adjust(schedule, step)\n        schedule.step()", "schedule.step()"),
+    ],
+)
+def test_a_schedule_that_is_stepped_in_another_way(inner: str, outer: str) -> None:
+    assert "TW583" not in codes(per_epoch(IN_BATCHES[0], inner, outer), JOB)
+
+
+def test_parts_of_a_batch_are_no_batches() -> None:
+    """Where each batch is divided into parts, the loop around that over the parts is the one over the batches."""
+    parts = """
+loader = DataLoader(data, 32, shuffle=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=1, steps_per_epoch=len(loader))
+for batch in loader:
+    for part in batch.chunk(4):
+        model(part).sum().backward()
+    optimizer.step()
+    schedule.step()
+"""
+    assert "TW583" not in codes(DDP + parts, JOB)
