@@ -21,7 +21,8 @@ PAST = Rule(
     severity="error",
     title="gradients are computed past DistributedDataParallel, so each process trains alone",
     source="PyTorch's documentation of DistributedDataParallel, forward and no_sync: the wrapper's forward prepares "
-    "the reduction, and the backward after it does it; what is added to the gradients later stays in the process",
+    "the reduction, and the backward after it does it; what is added to the gradients later stays in the process; "
+    "jingyaogong/minimind #853, of a call through .module",
     remedy="Call the wrapper, model(batch), in training; synchronise at the last of the accumulated batches.",
 )
 NO_SYNC = Rule(
@@ -255,6 +256,25 @@ def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
         other = [e for e in wrapped if e.stack == event.stack or e.loops[-1:] == event.loops[-1:]]
         if any(_updates(e) for e in here) and not other:
             yield at(PAST, event, f"`{ast.unparse(event.node)[:50]}` calls the model in the wrapper")
+            return
+    yield from _inner_method(code, wrapped)
+
+
+def _inner_method(code: ScriptFacts, wrapped: list[Event]) -> Iterator[Finding]:
+    """Report ``model.module.evaluate(batch)``, a method that calls the model itself, in a step that never calls it."""
+    inner = [e.args[0] for e in code.wrapped_events if e.args and "ddp" in e.result.tags and not e.detached]
+    reduced = any("grad" in value.tags for e in code.ran("all_reduce") for value in e.args)
+    for event in code.events if inner and not reduced else ():
+        method = event.called.code if event.called is not None else None
+        own = event.receiver is not None and any(event.receiver is model for model in inner)
+        if method is None or not own or event.detached or not event.loops or ".module." not in event.text:
+            continue
+        if "out" not in event.result.tags or any(NO_GRAPH.search(name) for name in event.contexts):
+            continue
+        near = [e for e in code.events if e.loops[-1:] == event.loops[-1:] and not e.detached]
+        calls = any(e.model is not None and method in e.stack and e.order > event.order for e in near)
+        if calls and any(_updates(e) and e.order > event.order for e in near) and not any(e in wrapped for e in near):
+            yield at(PAST, event, f"`{event.text[:50]}` calls the model in the wrapper")
             return
 
 

@@ -43,6 +43,13 @@ from tests.support.public_ways import (
 from tests.support.training_scripts import DDP, LOOP, P4D, codes, findings, parser, write
 from trainwright.preflight.preflight import preflight
 
+OF_METHOD = DDP.replace(
+    "model = DDP(model)\n",
+    "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.layer = torch.nn.Linear(2, 1)\n    def forward(self, x):\n        return self.layer(x)\n"
+    "    def score(self, x):\n        return self(x).mean()\n    def loss(self, out):\n        return out.mean()\n"
+    "model = DDP(Net().cuda())\n",
+) + LOOP.replace("model(data)", "{}")
 NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     # facebookresearch/ibot, NVIDIA's SSD: the value has to be there before the step goes on.
     "a value that decides in the step": (
@@ -176,6 +183,25 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "TW434",
         DDP + LOOP.replace("model(data)", "model.module(data)"),
         DDP + LOOP + "with torch.no_grad():\n    for data in loader:\n        print(model.module(data))\n",
+        TWO,
+    ),
+    "a method of the model in the wrapper": (
+        "TW434",
+        OF_METHOD.format("model.module.score(data)"),
+        OF_METHOD.format("model(data)"),
+        TWO,
+    ),
+    "a method of the model in the wrapper, without a graph": (
+        "TW434",
+        OF_METHOD.format("model.module.score(data)"),
+        OF_METHOD.format("model(data)")
+        + "with torch.no_grad():\n    for data in loader:\n        model.module.score(data)\n",
+        TWO,
+    ),
+    "a method of the model in the wrapper, of what the wrapper returns": (
+        "TW434",
+        OF_METHOD.format("model.module.score(data)"),
+        OF_METHOD.format("model.module.loss(model(data))"),
         TWO,
     ),
     "the first of the batches is synchronised": (
