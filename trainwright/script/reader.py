@@ -85,6 +85,15 @@ class Module:
         return found
 
     @cached_property
+    def assigned(self) -> dict[str, list[ast.expr]]:
+        """What each name gets, wherever it is assigned alone."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                found.setdefault(node.targets[0].id, []).append(node.value)
+        return found
+
+    @cached_property
     def counted(self) -> frozenset[str]:
         """The attributes whose first value decides nothing: counters, and `self.best is None or loss < self.best`."""
         added = (node.target for node in self.nodes if isinstance(node, ast.AugAssign))

@@ -382,7 +382,7 @@ def meant(module: Module, node: ast.expr) -> ast.expr:
     """Return the expression that a name of a file stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
     if not isinstance(node, ast.Name):
         return node
-    given = [n.value for n in module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
+    given = module.assigned.get(node.id, ())
     return given[0] if len(given) == 1 else node
 
 
