@@ -128,7 +128,8 @@ def _start(code: ScriptFacts, module: Module, loop: ast.AST) -> frozenset[str]:
         saved |= {key for each in code.modules for node in each.nodes for key in _keys(node)}
     places = {key for key in saved if _PLACE.search(key)}
     names = _names(module, [first])
-    found = {name for name in names if any(_reads(code, value, places) for value in _assigned(code, name))}
+    assigned = _assigned(code) if names and places else {}
+    found = {name for name in names if any(_reads(code, value, places) for value in assigned.get(name, ()))}
     direct = {key for node in ast.walk(first) for key in _keys(node)} & places
     return frozenset(found | direct)
 
@@ -155,16 +156,19 @@ def _names(module: Module, nodes: Iterable[ast.AST]) -> set[str]:
     return found
 
 
-def _assigned(code: ScriptFacts, name: str) -> Iterator[ast.expr]:
-    """Yield what a name, or an attribute of this name, gets anywhere."""
+def _assigned(code: ScriptFacts) -> dict[str, list[ast.expr]]:
+    """Return what each name, or attribute of that name, gets anywhere."""
+    found: dict[str, list[ast.expr]] = {}
     for module in code.modules:
         for node in module.nodes:
             if isinstance(node, ast.Assign):
                 parts = [p for t in node.targets for p in (t.elts if isinstance(t, ast.Tuple) else [t])]
             else:
                 parts = [node.target] if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) else []
-            if node_value := getattr(node, "value", None) if any(_last(each) == name for each in parts) else None:
-                yield node_value
+            for name in {_last(each) for each in parts}:
+                if value := getattr(node, "value", None):
+                    found.setdefault(name, []).append(value)
+    return found
 
 
 def _makers(code: ScriptFacts, step: Event) -> list[Event]:
@@ -200,9 +204,10 @@ def _used(code: ScriptFacts, made: Event) -> set[str]:
     for each in given:
         found |= _names(module, [each]) - _parameters(each)
     functions = {n.name: (m, n) for m in code.modules for n in m.nodes if isinstance(n, Function) and n is not function}
+    assigned = _assigned(code)
     for _ in range(3):
         for name in list(found):
-            found |= {each for value in _assigned(code, name) for each in _names(module, [value])}
+            found |= {each for value in assigned.get(name, ()) for each in _names(module, [value])}
             if name in functions:
                 where, node = functions[name]
                 found |= _names(where, node.body) - _parameters(node)
