@@ -24,6 +24,7 @@ def uses_all_gpus(subject: Subject) -> bool:
     False if it cannot be read.
     """
     from trainwright.preflight.subjects import subjects
+    from trainwright.script.known import LIGHTNING
     from trainwright.script.script_facts import ScriptFacts
 
     job = subject.job
@@ -36,7 +37,7 @@ def uses_all_gpus(subject: Subject) -> bool:
     for each in found:
         code = ScriptFacts(each.script)
         divided = code.mentions("device_map") and code.says(_DIVIDED)
-        lightning = code.imports("lightning", "pytorch_lightning") is not None and code.mentions("devices", "gpus")
+        lightning = code.imports(*LIGHTNING) is not None and code.mentions("devices", "gpus")
         launched = (each.started is not None and each.started.distribution) or code.says(_LAUNCHED)
         if code.mentions(*_ONE_PROCESS) or divided or lightning or launched or code.spawns is not None:
             return True

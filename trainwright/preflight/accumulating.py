@@ -104,10 +104,9 @@ def _given(code: ScriptFacts, event: Event, name: str) -> Value | None:
     """Return what a function's argument is, as the script calls it."""
     function = event.stack[-1] if event.stack else None
     call = next((e for e in code.events if e.called is not None and e.called.code is function), None)
-    if function is None or call is None or not isinstance(function.node, ast.FunctionDef):
+    if function is None or call is None or name not in function.parameters:
         return None
-    names = [each.arg for each in function.node.args.args if each.arg != "self"]
-    return call.arg(name, names.index(name)) if name in names else None
+    return call.arg(name, function.parameters.index(name))
 
 
 def _of_another(code: ScriptFacts, event: Event, step: Event) -> bool:

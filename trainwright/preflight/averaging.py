@@ -116,9 +116,8 @@ def _inverted(code: ScriptFacts) -> Iterator[Finding]:
         for step in code.ran("step", live=True)
         if any("optimizer" in value.tags for value in (step.receiver, *step.args) if value is not None)
     ]
-    by_hand = any(value.tags & {"grad"} for event in code.roles("collective") for value in event.args)
     for event in code.ran("no_sync", live=True):
-        if not event.loops or by_hand or _averages_weights(code):
+        if not event.loops or _averages_gradients(code) or _averages_weights(code):
             continue
         chosen = conditions(event.module, event.node, event.loops[-1])[:1]
         where = {_fact(event.module, *each) for each in chosen}
@@ -129,6 +128,11 @@ def _inverted(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{ast.unparse(event.node)}` is taken for `{ast.unparse(chosen[0][0])}`, {found}"
             yield at(INVERTED, event, what, "warning" if accumulating.LAST in found else None)
             return
+
+
+def _averages_gradients(code: ScriptFacts) -> bool:
+    """Return whether the script reduces the gradients itself."""
+    return any("grad" in value.tags for event in code.roles("collective") for value in event.args)
 
 
 def _averages_weights(code: ScriptFacts) -> bool:
@@ -262,9 +266,9 @@ def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
 
 def _inner_method(code: ScriptFacts, wrapped: list[Event]) -> Iterator[Finding]:
     """Report ``model.module.evaluate(batch)``, a method that calls the model itself, in a step that never calls it."""
-    inner = [e.args[0] for e in code.wrapped_events if e.args and "ddp" in e.result.tags and not e.detached]
-    reduced = any("grad" in value.tags for e in code.ran("all_reduce") for value in e.args)
-    for event in code.events if inner and not reduced else ():
+    wraps = [e for e in code.wrapped_events if "ddp" in e.result.tags and not e.detached]
+    inner = [model for e in wraps if (model := e.arg("module", 0)) is not None]
+    for event in code.events if inner and not _averages_gradients(code) else ():
         method = event.called.code if event.called is not None else None
         own = event.receiver is not None and any(event.receiver is model for model in inner)
         if method is None or not own or event.detached or not event.loops or ".module." not in event.text:

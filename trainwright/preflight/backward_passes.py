@@ -102,10 +102,13 @@ def _kept_by_method(code: ScriptFacts) -> Iterator[Finding]:
         for event in code.events:
             called = event.called.code if event.called is not None and event.loops else None
             node = called.node if called is not None and called.owner is not None else None
-            if not isinstance(node, ast.FunctionDef) or event.loops[: len(backward.loops)] != backward.loops:
+            if (
+                called is None
+                or not isinstance(node, ast.FunctionDef)
+                or event.loops[: len(backward.loops)] != backward.loops
+            ):
                 continue
-            names = [each.arg for each in node.args.args][1:]
-            given = [name for name, value in zip(names, event.args, strict=False) if value is loss]
+            given = [name for name, value in zip(called.parameters, event.args, strict=False) if value is loss]
             plain = bool(given) and loss is not None and not loss.tags & {"detached"} and not event.detached
             if plain and (added := _adds(node, given[0])) is not None:
                 what = (

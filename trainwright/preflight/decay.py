@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.known import SCHEDULE_STEPS
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at, meant
 from trainwright.script.values import Value
@@ -31,18 +32,8 @@ RULES = (PER_BATCH, PER_EPOCH)
 _SCHEDULERS = "torch.optim.lr_scheduler."
 # Of the first learning rate, what is left after so many batches is nothing.
 _BATCHES, _NOTHING = 1000, 1e-4
-# What a schedule gets as its length, by name and place.
-_LENGTHS = {
-    "OneCycleLR": (("steps_per_epoch", 4), ("total_steps", 2)),
-    "CosineAnnealingLR": (("T_max", 1),),
-    "CosineAnnealingWarmRestarts": (("T_0", 1),),
-    "PolynomialLR": (("total_iters", 1),),
-    "CyclicLR": (("step_size_up", 3),),
-    "get_scheduler": (("num_training_steps", 3),),
-    "get_linear_schedule_with_warmup": (("num_training_steps", 2),),
-    "get_cosine_schedule_with_warmup": (("num_training_steps", 2),),
-    "get_polynomial_decay_schedule_with_warmup": (("num_training_steps", 2),),
-}
+# LinearLR warms up: its steps may be those of one epoch.
+_LENGTHS = {name: steps for name, steps in SCHEDULE_STEPS.items() if name != "LinearLR"}
 _IN_BATCHES = frozenset({"own-batches", "all-batches", "share-length"})
 _RANGES = ("range", "trange", "count", "arange")
 

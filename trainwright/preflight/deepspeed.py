@@ -98,7 +98,7 @@ def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("step", live=True):
         if event.receiver is None or not {"model", "deepspeed"} <= event.receiver.tags:
             continue
-        every = each_nth(event) or _told(code, event)
+        every = each_nth(event) or _of_callers(code, event)
         if every and any(e.loops == event.loops and not set(every) & set(e.guards) for e in backwards):
             what = f"`{event.text}` only where `{ast.unparse(every[0].node)[:40]}`: the engine counts batches itself"
             yield at(PLAIN_BACKWARD, event, what)
@@ -111,13 +111,12 @@ def _counts_one(start: Event) -> bool:
     return number is not None and number.single() == 1
 
 
-def _told(code: ScriptFacts, step: Event) -> list[Guard]:
+def _of_callers(code: ScriptFacts, step: Event) -> list[Guard]:
     """Return the conditions of a step that are arguments of its function: ``last=(i + 1) % n == 0`` in each call."""
     function = step.stack[-1] if step.stack else None
-    if function is None or not isinstance(function.node, ast.FunctionDef):
+    if function is None:
         return []
-    made = function.node.args
-    names = [each.arg for each in (*made.posonlyargs, *made.args) if each.arg not in ("self", "cls")]
+    names = function.parameters
     calls = [e for e in code.events if e.called is not None and e.called.code is function and not e.detached]
     found = []
     for guard in (g for g in step.guards if g.side and isinstance(g.node, ast.Name)):

@@ -10,7 +10,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import called_by_library
 from trainwright.script.call import Call
 from trainwright.script.events import Event
-from trainwright.script.known import DDP
+from trainwright.script.known import DDP, LIGHTNING
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import WRAPPERS, Value
@@ -112,7 +112,7 @@ def _on_gpu(model: Value) -> bool:
 
 def _noise(code: ScriptFacts) -> Iterator[Finding]:
     """Report what training_step of Lightning makes in main memory and gives the model: only batches are moved."""
-    if not code.launch.gpus or code.imports("lightning", "pytorch_lightning") is None:
+    if not code.launch.gpus or code.imports(*LIGHTNING) is None:
         return
     for event in code.events:
         func = ast.unparse(event.node.func)

@@ -10,6 +10,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.lightning_ranks import OWN_RATE
 from trainwright.script.call import Call
 from trainwright.script.events import Event
+from trainwright.script.known import SCHEDULE_STEPS
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
@@ -87,22 +88,17 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 _EPOCHS = re.compile(r"(^|(?<!per)[._])(num_|n_|max_|total_|train_)*epochs?$", re.I)
-# The argument that says how many steps a schedule has, and its place.
-_LENGTHS = {
-    "OneCycleLR": ("total_steps", 2),
-    "CosineAnnealingLR": ("T_max", 1),
-    "CosineAnnealingWarmRestarts": ("T_0", 1),
-    "PolynomialLR": ("total_iters", 1),
-    "LinearLR": ("total_iters", 3),
-    "get_cosine_schedule_with_warmup": ("num_training_steps", 2),
-    "get_linear_schedule_with_warmup": ("num_training_steps", 2),
-}
+# Schedules that are over after their last step, or begin again.
+_ENDING = (
+    *("OneCycleLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "PolynomialLR", "LinearLR"),
+    *("get_cosine_schedule_with_warmup", "get_linear_schedule_with_warmup"),
+)
 
 
 def _too_short(code: ScriptFacts) -> Iterator[Finding]:
     """Report a schedule whose length is the number of epochs, and that is stepped at every batch."""
-    for event in code.ran(*_LENGTHS, live=True):
-        name, place = _LENGTHS[event.last]
+    for event in code.ran(*_ENDING, live=True):
+        name, place = SCHEDULE_STEPS[event.last][-1]
         given = Call(event.module, event.node, event.name).given(name, place)
         if given is None or not _of_epochs(code, given, event.arg(name, place)):
             continue

@@ -13,6 +13,7 @@ from trainwright.preflight.hotloop import ANOMALY
 from trainwright.preflight.huggingface import NOT_PREPARED, PLAIN_BACKWARD
 from trainwright.preflight.schedule import ON_CPU
 from trainwright.script.events import Event
+from trainwright.script.known import LIGHTNING
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import Function, at, qualified
@@ -74,14 +75,13 @@ NOT_LAUNCHED = Rule(
     remedy="fabric.launch() after Fabric(…)",
 )
 RULES = (NOT_LAUNCHED, NO_GRAPH, BY_HAND, ONE_PROCESS, OWN_MONITOR, NO_LOSS, NOT_LOGGED)
-_PACKAGES = ("lightning", "pytorch_lightning")
 _CLASSES = ("LightningModule", "LightningDataModule")
 _DETACHES = ("detach", "item", "numpy", "tolist")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if code.incomplete or code.imports(*_PACKAGES) is None:
+    if code.incomplete or code.imports(*LIGHTNING) is None:
         return
     manual = code.mentions("automatic_optimization")
     for module in code.modules:
@@ -289,7 +289,7 @@ def _stepped(module: Module, step: Function) -> Iterator[Finding]:
 def _trainer(code: ScriptFacts) -> Iterator[Finding]:
     """Report a Trainer that only tries a few batches, or leaves the job's GPUs alone."""
     for event in code.ran("Trainer", live=True):
-        if not event.name.startswith(_PACKAGES):
+        if not event.name.startswith(LIGHTNING):
             continue
         for name in ("fast_dev_run", "overfit_batches"):
             given = event.arg(name)
@@ -305,7 +305,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
 
 def _fabric(code: ScriptFacts) -> Iterator[Finding]:
     """Report ``loss.backward()`` where Fabric scales and reduces gradients."""
-    made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(("lightning", "pytorch_lightning"))]
+    made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(LIGHTNING)]
     setups = [e for e in code.ran("setup", live=True) if made and e.receiver is made[0].result]
     if setups and code.several and code.job is not None and not code.mentions("launch") and not made[0].opened:
         yield at(NOT_LAUNCHED, setups[0], f"`{ast.unparse(setups[0].node)[:50]}`")
@@ -324,7 +324,7 @@ def _fabric(code: ScriptFacts) -> Iterator[Finding]:
 
 def _own_loader(code: ScriptFacts) -> Iterator[Finding]:
     """Report a training loop over a loader that Fabric has not set up: it has no share, and stays on the CPU."""
-    made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(_PACKAGES)]
+    made = [e for e in code.ran("Fabric", live=True) if e.name.startswith(LIGHTNING)]
     loader = code.training_loader() if made and code.ran("setup", "setup_module", live=True) else None
     if loader is None or loader.detached or not code.several or code.mentions(*SPLITS):
         return

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.script.known import LIGHTNING
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import Code
@@ -19,13 +20,12 @@ NOT_KEPT = Rule(
     remedy="self.save_hyperparameters() in __init__, or load_from_checkpoint(path, width=…).",
 )
 RULES = (NOT_KEPT,)
-_PACKAGES = ("lightning", "pytorch_lightning")
 _KEEPS = ("save_hyperparameters", "hparams", "hyper_parameters", "on_save_checkpoint", "CHECKPOINT_HYPER_PARAMS_KEY")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if not code.mentions("load_from_checkpoint") or code.incomplete or code.imports(*_PACKAGES) is None:
+    if not code.mentions("load_from_checkpoint") or code.incomplete or code.imports(*LIGHTNING) is None:
         return
     if code.mentions(*_KEEPS) or code.says("^hyper_parameters$"):
         return
@@ -40,7 +40,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         ):
             continue
         missing = [name for name in _required(made) if name not in event.keywords]
-        if missing and any(origin.startswith(_PACKAGES) for origin in made.origins()):
+        if missing and any(origin.startswith(LIGHTNING) for origin in made.origins()):
             what = f"`{event.text}`: nothing keeps or gives {', '.join(missing)}"
             yield at(NOT_KEPT, event, what)
             return

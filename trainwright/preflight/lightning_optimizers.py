@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.known import LIGHTNING
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at, enclosing_function
@@ -29,7 +30,6 @@ PER_EPOCH = Rule(
     remedy='return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}',
 )
 RULES = (BY_THE_TRAINER, PER_EPOCH)
-_PACKAGES = ("lightning", "pytorch_lightning")
 # What a Trainer does itself, with the value that leaves it out.
 _AUTOMATIC = {"gradient_clip_val": 0, "accumulate_grad_batches": 1}
 _LIBRARIES = ("torch.optim.lr_scheduler.", "transformers.")
@@ -46,7 +46,7 @@ _BATCHES = "estimated_stepping_batches"
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if code.incomplete or code.imports(*_PACKAGES) is None:
+    if code.incomplete or code.imports(*LIGHTNING) is None:
         return
     yield from _by_hand(code)
     yield from _per_epoch(code)
@@ -59,7 +59,7 @@ def _by_hand(code: ScriptFacts) -> Iterator[Finding]:
     for fit in code.ran("fit", live=True):
         model = fit.arg("model", 0)
         trainer = code.maker(fit.receiver) if fit.receiver is not None else None
-        if model is None or trainer is None or trainer.last != "Trainer" or not trainer.name.startswith(_PACKAGES):
+        if model is None or trainer is None or trainer.last != "Trainer" or not trainer.name.startswith(LIGHTNING):
             continue
         if not _manual(model):
             continue

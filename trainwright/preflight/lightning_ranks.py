@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import SPLITS, divided_by_index
 from trainwright.script.events import Event
+from trainwright.script.known import LIGHTNING
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import IDENTITY, Value
@@ -38,7 +39,6 @@ OF_FIRST = Rule(
     remedy="Compute it in every process (self.all_gather, or torchmetrics), and log it without rank_zero_only.",
 )
 RULES = (NO_SAMPLER, OWN_RATE, OF_FIRST)
-_PACKAGES = ("lightning", "pytorch_lightning")
 _SPLITS = [name for name in SPLITS if name != "batch_sampler"]
 # What Lightning would have to replace: they draw from all of the data.
 _PLAIN = ("RandomSampler", "SequentialSampler")
@@ -46,10 +46,10 @@ _PLAIN = ("RandomSampler", "SequentialSampler")
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if code.incomplete or code.imports(*_PACKAGES) is None:
+    if code.incomplete or code.imports(*LIGHTNING) is None:
         return
     yield from _all_of_the_data(code)
-    if any(_several(code, e) for e in code.ran("Trainer", live=True) if e.name.startswith(_PACKAGES)):
+    if any(_several(code, e) for e in code.ran("Trainer", live=True) if e.name.startswith(LIGHTNING)):
         yield from _own_rates(code)
         yield from _of_first(code)
 
@@ -60,7 +60,7 @@ def _all_of_the_data(code: ScriptFacts) -> Iterator[Finding]:
         return
     for trainer in code.ran("Trainer", live=True):
         given = trainer.arg("use_distributed_sampler") or trainer.arg("replace_sampler_ddp")
-        if not trainer.name.startswith(_PACKAGES) or given is None or not _several(code, trainer):
+        if not trainer.name.startswith(LIGHTNING) or given is None or not _several(code, trainer):
             continue
         if given.single() is not False or "flag" in given.tags:
             continue
@@ -152,7 +152,7 @@ def _of_first(code: ScriptFacts) -> Iterator[Finding]:
             continue
         for callback in code.ran("EarlyStopping", "ModelCheckpoint", live=True):
             monitor = callback.arg("monitor", 0 if callback.last == "EarlyStopping" else 2)
-            if callback.name.startswith(_PACKAGES) and monitor is not None and monitor.single() == name.single():
+            if callback.name.startswith(LIGHTNING) and monitor is not None and monitor.single() == name.single():
                 what = f"`{ast.unparse(callback.node)[:50]}` watches it in every process, in line {callback.line}"
                 yield at(OF_FIRST, log, f"{name.single()!r} is logged with rank_zero_only: {what}")
                 return
@@ -182,7 +182,7 @@ def _synced(event: Event) -> bool:
 
 
 def _is_module(name: str) -> bool:
-    return name.startswith(_PACKAGES) and name.endswith("LightningModule")
+    return name.startswith(LIGHTNING) and name.endswith("LightningModule")
 
 
 def _monitors(value: Value | None, plateau: Value, depth: int = 3) -> Iterator[Value]:

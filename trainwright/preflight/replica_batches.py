@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.known import HELD_OUT
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
@@ -29,7 +30,6 @@ _DIVIDES = "experimental_distribute_dataset"
 _SHARE = frozenset({"world", "per-replica"})
 # What else is multiplied by the number of replicas.
 _OTHERS = re.compile(r"(?<![a-z])(lr|\w*rate)(?![a-z])|loss|momentum|decay|step|epoch|iter", re.I)
-_HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -44,7 +44,7 @@ def _divided_twice(code: ScriptFacts) -> Finding | None:
     for event in code.ran(_DIVIDES, "fit", live=True) if sized else ():
         data = event.arg("dataset" if event.last == _DIVIDES else "x", 0)
         batch = next((e for e in sized if e.order < event.order and _is_of(data, e.result)), None)
-        if batch is None or event.name.startswith("script.") or _HELD_OUT.search(_taken_by(event)):
+        if batch is None or event.name.startswith("script.") or HELD_OUT.search(_taken_by(event)):
             continue
         what = f"`{ast.unparse(batch.node)[-40:]}` has one replica's size, and `{event.text[:50]}` in line {event.line}"
         return at(BATCH_OF_REPLICA, batch, f"{what} divides each batch among the replicas again")

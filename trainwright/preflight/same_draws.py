@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.data import divided_by_index
 from trainwright.script.events import Event
-from trainwright.script.known import NO_GRAPH
+from trainwright.script.known import HELD_OUT, NO_GRAPH
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at
 from trainwright.script.values import IDENTITY, Value
@@ -40,7 +40,6 @@ _MOVES = ("advance", "jumped", "spawn", "SeedSequence", "set_state", "set_rng_st
 _MESHES = ("init_device_mesh", "parallelize_module", "PipelineModule", "initialize_model_parallel")
 # If batches come from a loader, what is drawn is for something else, such as a crop or a mask.
 _LOADERS = r"data_?loader|(train|val|valid|test)_?loader|^loader$"
-_HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
 _READS = re.compile(r"^(memmap|load|open|fromfile|from_file|read_\w+|load_from_disk|load_dataset)$")
 # Buffers that each process fills itself.
 _OF_PROCESS = re.compile(r"buffer|memory|replay|pool|queue|negativ", re.I)
@@ -85,7 +84,7 @@ def _told(value: Value) -> bool:
 def _for_training(draw: Event, backward: Event) -> bool:
     """Return whether a draw is made in the training loop or in a generator; of an order, once per epoch."""
     names = (*draw.contexts, *(code.name for code in draw.stack))
-    if any(NO_GRAPH.search(name) or _HELD_OUT.search(name) for name in names):
+    if any(NO_GRAPH.search(name) or HELD_OUT.search(name) for name in names):
         return False
     node = draw.stack[-1].node if draw.stack else None
     yields = node is not None and any(isinstance(each, ast.Yield) for each in ast.walk(node))

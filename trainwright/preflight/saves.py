@@ -7,6 +7,7 @@ import re
 
 from trainwright.script.call import Call
 from trainwright.script.events import Event
+from trainwright.script.known import LIGHTNING
 from trainwright.script.paths import LOST, roots
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.values import Value
@@ -96,7 +97,7 @@ def saves(code: ScriptFacts) -> list[Save]:
             found.append(Save(event, path, whole=not tokenizer, prepares=prepares))
         elif event.last == "ModelCheckpoint" and code.tensorflow:
             found.append(Save(event, event.arg("filepath", 0), whole=True))
-        elif event.last == "ModelCheckpoint" and code.imports("lightning", "pytorch_lightning") is not None:
+        elif event.last == "ModelCheckpoint" and code.imports(*LIGHTNING) is not None:
             uploaded = code.mentions("log_model")  # to Weights & Biases
             found += [] if uploaded else [Save(event, event.arg("dirpath", 0), whole=True)]
         elif event.last == "save_keras_model":

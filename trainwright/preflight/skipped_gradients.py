@@ -113,10 +113,8 @@ def _made_of(event: Event, depth: int = 3) -> list[ast.AST]:
 
 def _given(event: Event, forward: Code) -> Iterator[tuple[str, Value]]:
     """Yield the names of forward's arguments, with what this call gives them."""
-    if isinstance(forward.node, ast.FunctionDef):
-        names = [each.arg for each in forward.node.args.args[1:]]
-        yield from zip(names, event.args, strict=False)
-        yield from ((name, value) for name, value in event.keywords.items() if name in names)
+    yield from zip(forward.parameters, event.args, strict=False)
+    yield from ((name, value) for name, value in event.keywords.items() if name in forward.parameters)
 
 
 def _own(code: ScriptFacts, event: Event, value: Value) -> str:

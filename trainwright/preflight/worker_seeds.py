@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.events import Event
+from trainwright.script.known import HELD_OUT
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at, meant, qualified
@@ -30,7 +31,6 @@ _DRAWS = re.compile(
 )
 # What a seed has that is not the same everywhere, or may have.
 _VARIES = re.compile(r"rank|epoch|time|world|offset|base|pid|host|node|shard|process|replica|device|info|state", re.I)
-_HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
 _OF_DATA = ("__getitem__", "__getitems__", "__iter__", "__call__")
 
 
@@ -45,7 +45,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         none = workers.single() == 0 if workers is not None else not event.opened
         if not event.name.startswith("torch.") or none or (kept and not code.several):
             continue
-        if trained is None and _HELD_OUT.search(" ".join((event.text, *(each.name for each in event.stack)))):
+        if trained is None and HELD_OUT.search(" ".join((event.text, *(each.name for each in event.stack)))):
             continue
         for module, seed, library in _seeds(code, event):
             draw = _draw(code, library)

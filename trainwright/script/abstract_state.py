@@ -7,7 +7,7 @@ import re
 
 from trainwright.script import paths
 from trainwright.script.events import Event, Exit, Guard, JobStart, Replacement
-from trainwright.script.known import role, said
+from trainwright.script.known import LIGHTNING, role, said
 from trainwright.script.reader import Module
 from trainwright.script.values import FLOWS, NONE, Code, Value, covers, join, merge, of_several
 
@@ -163,4 +163,4 @@ class AbstractState:
 
 
 def _part(base: Value, name: str) -> str:
-    return _PARTS[name] if any(made.startswith(("lightning", "pytorch_lightning")) for made in base.made) else ""
+    return _PARTS[name] if any(made.startswith(LIGHTNING) for made in base.made) else ""

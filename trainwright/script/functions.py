@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainwright.script.evaluate import Evaluator
 from trainwright.script.events import OF_RANK, Guard, JobStart
-from trainwright.script.known import said
+from trainwright.script.known import LIGHTNING, said
 from trainwright.script.reader import Module
 from trainwright.script.syntax import Function, qualified
 from trainwright.script.values import FLOWS, NONE, Code, Marks, Scope, Value, chosen, constant, merge, unknown
@@ -324,7 +324,7 @@ def _yields_in(loop: ast.For) -> bool:
 def _given_by_library(owner: Code | None, name: str) -> Marks:
     """Return what a library gives a method that it calls: its trainer, to a hook of Lightning."""
     origins = [origin for origin in owner.origins() if name == "trainer"] if owner is not None else []
-    lightning = any(origin.startswith(("lightning", "pytorch_lightning")) for origin in origins)
+    lightning = any(origin.startswith(LIGHTNING) for origin in origins)
     return frozenset({"lightning.Trainer"}) if lightning else NONE
 
 

@@ -256,6 +256,23 @@ def said(name: str) -> tuple[str, ...]:
     return _SAID[name]
 
 
+# The name of something that is not trained on.
+HELD_OUT = re.compile(r"val|test|eval|dev(?!ice)", re.I)
+# The packages of Lightning, the newer one first.
+LIGHTNING = ("lightning", "pytorch_lightning")
+# Schedules of the learning rate, with the arguments that say how many steps they have, and the places of these.
+SCHEDULE_STEPS: dict[str, tuple[tuple[str, int], ...]] = {
+    "OneCycleLR": (("steps_per_epoch", 4), ("total_steps", 2)),
+    "CosineAnnealingLR": (("T_max", 1),),
+    "CosineAnnealingWarmRestarts": (("T_0", 1),),
+    "PolynomialLR": (("total_iters", 1),),
+    "LinearLR": (("total_iters", 3),),
+    "CyclicLR": (("step_size_up", 3),),
+    "get_scheduler": (("num_training_steps", 3),),
+    "get_linear_schedule_with_warmup": (("num_training_steps", 2),),
+    "get_cosine_schedule_with_warmup": (("num_training_steps", 2),),
+    "get_polynomial_decay_schedule_with_warmup": (("num_training_steps", 2),),
+}
 # Python's own functions whose calls are followed.
 BUILTINS = frozenset(
     [

@@ -126,6 +126,14 @@ class Code:
         """The name in the script."""
         return str(getattr(self.node, "name", "<lambda>"))
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters that a call fills by place, without the object of a method."""
+        if not isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return ()
+        listed = (*self.node.args.posonlyargs, *self.node.args.args)
+        return tuple(each.arg for each in listed if each.arg not in ("self", "cls"))
+
     def method(self, name: str) -> Code | None:
         """The function of a class or of its bases in the script."""
         if name in self.methods:
