@@ -1,4 +1,4 @@
-"""Scripts that use all GPUs of a host although the job starts one process there: in that process, or in their own."""
+"""Scripts that use all GPUs of a host although the job starts only one process there."""
 
 from __future__ import annotations
 

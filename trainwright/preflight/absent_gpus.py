@@ -1,4 +1,4 @@
-"""The number of GPUs of a host that has none: 0, where it scales a learning rate, a batch or a number of processes."""
+"""Learning rates, batch sizes and numbers of processes that are 0 because the instance has no GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from trainwright.script.values import Value
 NO_GPUS = Rule(
     code="TW580",
     severity="error",
-    title="a learning rate, a batch or a number of processes follows the GPUs of an instance that has none, and is 0",
+    title="a learning rate, batch size or number of processes is computed from the number of GPUs, which is 0 on the "
+    "job's instance",
     source="aws/sagemaker-training-toolkit, src/sagemaker_training/environment.py: SM_NUM_GPUS counts what nvidia-smi "
     "lists, and is 0 without it; #154 there counts NeuronCores apart, as SM_NUM_NEURONS",
     remedy='int(os.environ["WORLD_SIZE"]) for the processes of the job; on Trainium int(os.environ["SM_NUM_NEURONS"]) '
@@ -36,7 +37,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             continue
         for name, value in _numbers(event):
             if value is not None and "gpus" in value.tags and value.single() == 0:
-                yield at(NO_GPUS, event, f"`{event.text}`: {name} is 0, as the instance has no GPUs")
+                yield at(NO_GPUS, event, f"`{event.text}`: {name} is 0 because the instance has no GPUs")
                 return
 
 

@@ -1,4 +1,4 @@
-"""Which batches of accumulated gradients are within ``no_sync``, and whether the optimizer steps right after one."""
+"""Gradient accumulation: which batches are within ``no_sync``, and whether the optimizer steps right after one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _without(code: ScriptFacts, event: Event, step: Event, batches: int | None) 
 
 
 def _passes(counter: Counter, function: ast.AST | None, guards: Iterable[Guard]) -> set[int] | None:
-    """Return the passes of a loop in which all conditions hold; None if there are none, or one is not understood."""
+    """Return the passes of a loop in which all conditions hold; None without any, or if one is not understood."""
     found: list[set[int]] = []
     for guard in guards:
         here = guard.node in counter.module.parents and enclosing_function(counter.module, guard.node) is function

@@ -50,7 +50,7 @@ SHARE_SHOWN = Rule(
 ONE_RESTORED = Rule(
     code="TW571",
     severity="error",
-    title="only some processes restore the state of the optimizer, its schedule or the scaler",
+    title="only some processes restore the state of the optimizer, the schedule or the scaler",
     source="PyTorch's documentation of DistributedDataParallel: it averages gradients, and assumes that the optimizer "
     "changes the parameters in all processes in the same way; pytorch/tutorials #2433: the state of the optimizer is "
     "not sent to the others",
@@ -173,7 +173,7 @@ _PROGRESS = re.compile(r"epoch|step|start|best|iteration", re.I)
 
 
 def _restored_alone(code: ScriptFacts) -> Iterator[Finding]:
-    """Report an optimizer, a schedule or a scaler that goes on in one process, and begins anew in the others."""
+    """Report an optimizer, a schedule or a scaler that is restored in one process, but not in the others."""
     if code.managed or code.horovod or code.mentions_like(r"(broadcast|sync|scatter|share)\w*(optim|state|dict)"):
         return
     sent = [e.arg("tensor", 0) for e in code.ran("broadcast")]

@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside the training, and have to be finished before the script ends."""
+"""Asynchronous checkpoints, which have to be finished before the script ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNFINISHED = Rule(
     source="AWS reference of SMP v2, torch.sagemaker.distributed.checkpoint.state_dict_saver: async_save saves "
     "asynchronously; maybe_finalize_async_calls waits until all requests are completed, and with blocking=False "
     "finalizes those that have finished",
-    remedy="maybe_finalize_async_calls(blocking=True, process_group=…) in every process after the training.",
+    remedy="maybe_finalize_async_calls(blocking=True, process_group=…) in every process after training.",
 )
 RULES = (UNFINISHED,)
 _SAVER = "torch.sagemaker.distributed.checkpoint.state_dict_saver."
@@ -30,7 +30,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     saves = [e for e in code.ran("async_save", live=True) if e.name == f"{_SAVER}async_save"]
     if not saves or any(e.detached or e.order > saves[-1].order for e in code.ran(_FINISH) if _waits(e)):
         return
-    what = f"`{saves[-1].text}`: nothing waits for it after the training"
+    what = f"`{saves[-1].text}`: nothing waits for it after training"
     path = saves[-1].arg("checkpoint_id", 1)
     result = path is not None and "root:model" in path.tags
     yield at(UNFINISHED, saves[-1], what, severity="error" if result else None)

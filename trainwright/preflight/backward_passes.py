@@ -1,4 +1,4 @@
-"""Backward passes: how many a step takes, with Horovod and Accelerate, and graphs that one of them has freed."""
+"""Backward passes: how many a step needs with Horovod and Accelerate, and graphs that a backward pass has freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script keeps in DeepSpeed's checkpoints for itself, and under which keys it reads it again."""
+"""The keys of DeepSpeed's client state: those that a script saves and those that it reads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainwright.script.syntax import Function, ancestors, at, conditions, enclo
 OTHER_KEY = Rule(
     code="TW586",
     severity="error",
-    title="a DeepSpeed checkpoint is read under a key that it was not saved with",
+    title="a key is read from a DeepSpeed checkpoint that was never saved in it",
     source="DeepSpeed, runtime/engine.py, load_checkpoint: it returns the path and the client_state that "
     "save_checkpoint got; deepspeedai/DeepSpeed #636",
-    remedy='client_state={"epoch": epoch} and client_state["epoch"]: the same key in both places.',
+    remedy='client_state={"epoch": epoch} and client_state["epoch"]: use the same key in both places.',
 )
 RULES = (OTHER_KEY,)
 # What the engine itself puts beside the client state.
@@ -45,9 +45,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if key in saved | _OF_ENGINE or _stored(module, key) or _expected(module, read, key):
                 continue
             severity: Severity | None = None if whole else "warning"
-            end = (
-                "KeyError at each start from a checkpoint" if whole else "each start from a checkpoint has the default"
-            )
+            end = "a restart from a checkpoint " + ("raises KeyError" if whole else "gets the default")
             what = f"`{ast.unparse(read)[:60]}`: save_checkpoint keeps {', '.join(map(repr, sorted(saved)))}; {end}"
             yield at(OTHER_KEY, (module, read), what, severity=severity)
             return

@@ -54,7 +54,7 @@ LONG_SCHEDULE = Rule(
 DIVIDED_TWICE = Rule(
     code="TW576",
     severity="error",
-    title="a schedule gets the batches of a divided loader, divided by the number of processes once more",
+    title="a schedule's length is divided by the number of processes twice: the loader is divided already",
     source="PyTorch's documentation: DistributedSampler gives each process one of num_replicas shares; OneCycleLR, "
     "steps_per_epoch=len(data_loader), raises ValueError when it is stepped more often than total_steps; "
     "chengtan9907/OpenSTL #184",

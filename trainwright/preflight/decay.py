@@ -23,7 +23,7 @@ PER_BATCH = Rule(
 PER_EPOCH = Rule(
     code="TW583",
     severity="error",
-    title="a schedule whose length is in batches is stepped once per epoch in the script's own loop",
+    title="the script steps a schedule once per epoch, but its length is in batches",
     source="PyTorch's documentation of OneCycleLR: it changes the learning rate after every batch, and total_steps is "
     "epochs * steps_per_epoch; pytorch/pytorch #65417, ageron/handson-mlp #28",
     remedy="scheduler.step() after optimizer.step(), for each batch; or numbers of epochs: total_steps=epochs.",
@@ -77,7 +77,7 @@ def _per_epoch(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _whenever(step: Event, made: Event, passes: list[Event]) -> bool:
-    """Return whether a schedule is stepped on no other condition than that there is one."""
+    """Return whether a schedule is stepped unconditionally, or only if it exists."""
     around = {guard.node for each in passes for guard in each.guards}
     own = ast.unparse(step.node.func).rpartition(".")[0]
     told = {own, f"{own} is not None", *(ast.unparse(guard.node) for guard in made.guards)}

@@ -35,7 +35,7 @@ DROPPED = Rule(
 WHOLE_INPUTS = Rule(
     code="TW577",
     severity="error",
-    title="a model whose weights DeepSpeed makes half gets inputs in float32",
+    title="DeepSpeed converts the model to half precision, but its inputs are float32",
     source="DeepSpeed, runtime/engine.py, forward: it converts the inputs only with fp16.auto_cast; "
     "deepspeedai/DeepSpeed #1144, #904: input type FloatTensor and weight type HalfTensor should be the same",
     remedy='engine(images.half()), for bf16 images.bfloat16(); or "fp16": {"enabled": true, "auto_cast": true}.',
@@ -106,7 +106,7 @@ def _counted_twice(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _counts_one(start: Event) -> bool:
-    """Return whether an engine is known to accumulate no batches, so that each of its steps is one of the optimizer."""
+    """Return whether an engine is known not to accumulate batches, so that each of its steps is an optimizer step."""
     number = (configuration(start).attrs or {}).get("gradient_accumulation_steps")
     return number is not None and number.single() == 1
 

@@ -260,7 +260,7 @@ def _tags(event: Event) -> frozenset[str]:
 
 
 def _joined_before(code: ScriptFacts, event: Event) -> bool:
-    """Return whether a group is made only where a library, such as Accelerate, has made none."""
+    """Return whether a group is created only if a library, such as Accelerate, has not created one."""
     return code.managed and any("is_initialized" in ast.unparse(guard.node) for guard in event.guards)
 
 

@@ -1,4 +1,4 @@
-"""Weights in uninitialised memory, or on the meta device, where there is none: something has to set them."""
+"""Weights in uninitialised memory or on the meta device, which something has to initialise."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ EMPTY = Rule(
 NOT_MADE = Rule(
     code="TW588",
     severity="error",
-    title="FSDP gets a model on the meta device, and no function that initialises its parameters",
+    title="FSDP wraps a model on the meta device, but gets no function that initialises its parameters",
     source="torch/distributed/fsdp/_init_utils.py, _materialize_meta_module: without param_init_fn it calls "
-    "reset_parameters of each module with parameters, and raises if there is none; AWS guide of SMP v2, Delayed "
-    "parameter initialization",
+    "reset_parameters of each module with parameters, and raises if a module has no such method; AWS guide of SMP v2, "
+    "Delayed parameter initialization",
     remedy="param_init_fn=DelayedParamIniter(model).get_param_init_fn() of torch.sagemaker.delayed_param, or one of "
     "the script's own that initialises as the model does.",
 )
@@ -72,7 +72,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _not_made(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a model of transformers on the meta device, whose layers lack reset_parameters, that FSDP is to make."""
+    """Report a transformers model on the meta device, as its layers lack reset_parameters, which FSDP calls."""
     if code.mentions("to_empty", "load_state_dict", "set_module_tensor_to_device", "load_checkpoint_and_dispatch"):
         return
     for wrap in code.wrapped_events:

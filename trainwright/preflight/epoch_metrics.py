@@ -1,4 +1,4 @@
-"""Metrics of Keras in a loop of one's own, which go on from epoch to epoch unless the loop resets them."""
+"""Keras metrics in a custom training loop, which accumulate over epochs unless the loop resets them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainwright.script.values import Value
 NEVER_RESET = Rule(
     code="TW589",
     severity="warning",
-    title="a metric is never reset, while others of the same loop are: it is that of all epochs so far",
+    title="a metric is never reset between epochs, unlike others in the same loop, so it covers all epochs so far",
     source="Keras's documentation of metrics: they are stateful, and reset_state clears them; "
     "JetBrains-Research/code2seq #112, MichiganCOG/ViP #34: without it they accumulate over all epochs",
     remedy="metric.reset_state() at the start of each epoch",
@@ -41,7 +41,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         for epoch in (e.loops[-1] for e in in_loops):
             batches = [e for e in updates if epoch in e.loops[:-1]]
             if batches and any(e.loops[-1] is epoch for e in asked):
-                what = f"`{event.text}`: line {batches[0].line} goes on where the epoch before has ended"
+                what = f"`{event.text}`: line {batches[0].line} continues from the previous epoch"
                 yield at(NEVER_RESET, event, what)
                 return
 

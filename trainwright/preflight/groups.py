@@ -55,7 +55,7 @@ AVERAGED = Rule(
 OWN_GROUP = Rule(
     code="TW591",
     severity="error",
-    title="each process makes the group that it belongs to, and not those of the others",
+    title="each process creates only its own process group",
     source=f"{DOCS}, new_group: all processes enter it, members or not, and make all groups in the same "
     "order, unless use_local_synchronization=True; pytorch/pytorch #25390, #130102",
     remedy="for ranks in all_groups: group = dist.new_group(ranks); mine = group if rank in ranks else mine",
@@ -134,7 +134,7 @@ def _own_groups(code: ScriptFacts) -> Iterator[Finding]:
         parts += [ranks, *(ranks.items or ())] if ranks is not None else []
         which = {tag for part in parts for tag in part.tags & _WHICH} - (set() if code.several_hosts else {"host_rank"})
         if which and not any("each-rank" in part.tags for part in parts):
-            yield at(OWN_GROUP, event, f"`{_text(event.node)}` has other members in other processes")
+            yield at(OWN_GROUP, event, f"`{_text(event.node)}` has different members in each process")
             return
 
 

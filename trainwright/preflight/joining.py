@@ -88,7 +88,8 @@ def _not_of_torch(code: ScriptFacts) -> Iterator[Finding]:
         caught = any(isinstance(node, ast.Try) for node in ancestors(event.module, event.node))
         if decorated or caught or any(guard.kind not in OF_RANK for guard in event.guards):
             continue
-        what = f"`{event.text}` asks torch.distributed, but `{begin.text}` in line {begin.line} is the library's own"
+        what = f"`{event.text}` uses torch.distributed, but `{begin.text}` in line {begin.line} initialises only the "
+        what += "library's own module"
         yield at(NOT_OF_TORCH, event, what, None if old else "warning")
         return
 

@@ -1,4 +1,4 @@
-"""Keras: the values that callbacks of fit wait for, and the arguments that Horovod's callbacks require."""
+"""Keras: the metrics that callbacks of fit monitor, and the arguments that Horovod's callbacks require."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _without_rate(code: ScriptFacts) -> Iterator[Finding]:
         missing = [name for name in names[len(event.args) :] if name not in event.keywords]
         twice = [name for name in names[: len(event.args)] if name in event.keywords]
         if missing or twice:
-            what = f"lacks {missing[0]}" if missing else f"gets {twice[0]} by its place and by its name"
+            what = f"lacks {missing[0]}" if missing else f"gets {twice[0]} twice, by position and by name"
             severity: Severity | None = None if recent else "warning"
             yield at(NO_RATE, event, f"`{ast.unparse(event.node)[:60]}` {what}", severity=severity)
             return

@@ -1,4 +1,4 @@
-"""Lightning: what a module's `__init__` needs when `load_from_checkpoint` makes it again."""
+"""Lightning: the arguments of `__init__` that `load_from_checkpoint` needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainwright.script.values import Code
 NOT_KEPT = Rule(
     code="TW587",
     severity="error",
-    title="load_from_checkpoint makes a module without arguments that its __init__ requires",
+    title="load_from_checkpoint lacks arguments that the module's __init__ requires",
     source="Lightning-AI/pytorch-lightning #4390, #3140: TypeError, __init__() missing 1 required positional argument, "
     "without save_hyperparameters(); #18838: arguments that load_from_checkpoint is given",
     remedy="self.save_hyperparameters() in __init__, or load_from_checkpoint(path, width=…).",
@@ -41,7 +41,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             continue
         missing = [name for name in _required(made) if name not in event.keywords]
         if missing and any(origin.startswith(LIGHTNING) for origin in made.origins()):
-            what = f"`{event.text}`: nothing keeps or gives {', '.join(missing)}"
+            what = f"`{event.text}`: no checkpoint and no argument provides {', '.join(missing)}"
             yield at(NOT_KEPT, event, what)
             return
 

@@ -1,4 +1,4 @@
-"""Lightning: what a Trainer cannot do for a module that optimizes by hand, and when it steps a schedule."""
+"""Lightning: manual optimization, and how often a Trainer steps a schedule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.script.values import Code, Value
 BY_THE_TRAINER = Rule(
     code="TW578",
     severity="error",
-    title="the Trainer is to clip or accumulate gradients of a module that optimizes by hand",
+    title="the Trainer cannot clip or accumulate gradients of a module with manual optimization",
     source='lightning, trainer/configuration_validator.py: "Automatic gradient clipping is not supported for manual '
     'optimization", and the same of accumulation (MisconfigurationException)',
     remedy="self.clip_gradients(optimizer, gradient_clip_val=…) in training_step; steps after each n-th batch as well.",
@@ -24,7 +24,7 @@ BY_THE_TRAINER = Rule(
 PER_EPOCH = Rule(
     code="TW579",
     severity="error",
-    title="a schedule whose length is in batches is stepped once per epoch, so the learning rate hardly changes",
+    title="Lightning steps a schedule once per epoch, but its length is in batches, so the rate hardly changes",
     source="Lightning's documentation of configure_optimizers: the default interval of lr_scheduler is epoch; "
     "Lightning-AI/pytorch-lightning #19774, #9300; pytorch/pytorch #65417",
     remedy='return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}',
@@ -53,7 +53,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _by_hand(code: ScriptFacts) -> Iterator[Finding]:
-    """Report what the Trainer of a module without automatic optimization is told to do."""
+    """Report a Trainer that is to clip or accumulate gradients of a module with manual optimization."""
     if not code.mentions("automatic_optimization") or _chosen(code):
         return
     for fit in code.ran("fit", live=True):
@@ -105,7 +105,8 @@ def _per_epoch(code: ScriptFacts) -> Iterator[Finding]:
             continue
         length, returned = _in_batches(event), code.returned(function)
         if length and returned is not None and _without_interval(code, returned, _with_outer(code, event.result)):
-            yield at(PER_EPOCH, event, f"`{event.last}` is over {length}, and Lightning steps it after each epoch")
+            what = f"the length of `{event.last}` is {length}, but Lightning steps it after each epoch"
+            yield at(PER_EPOCH, event, what)
             return
 
 

@@ -1,4 +1,4 @@
-"""FSDP that keeps parameters in main memory: whether its gradients are accumulated, which it replaces there."""
+"""FSDP with CPU offload, which overwrites accumulated gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.script.values import Value
 REPLACED = Rule(
     code="TW573",
     severity="error",
-    title="gradients are accumulated that FSDP replaces: with CPU offload, only the last batch counts",
+    title="with FSDP's CPU offload, accumulated gradients are overwritten: only the last batch counts",
     source="PyTorch's documentation of FullyShardedDataParallel, limitations: no gradient accumulation outside "
     "no_sync() with CPU offloading, as the newly reduced gradient is used; torch/distributed/fsdp/_flat_param.py",
     remedy="with model.no_sync(): … for all batches of a step but the last; or no CPUOffload(offload_params=True).",

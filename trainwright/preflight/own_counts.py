@@ -1,4 +1,4 @@
-"""Metrics whose numerator all processes have summed, and whose denominator one process counted for itself."""
+"""Metrics with a numerator from all processes and a denominator from one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainwright.script.values import Value
 OWN_COUNT = Rule(
     code="TW572",
     severity="warning",
-    title="a metric summed over all processes is divided by the number of samples of one",
+    title="a sum over all processes is divided by the number of samples of one process",
     source="PyTorch's ImageNet example, AverageMeter.all_reduce: the sum and the count are reduced together; "
     "vllm-project/speculators #759: a numerator summed once more than its denominator makes an accuracy larger by the "
     "number of processes",
@@ -189,7 +189,7 @@ def _counts(place: _Place, added: ast.expr) -> bool:
 
 
 def _counted(place: _Place, total: str, below: ast.expr, loops: list[ast.AST]) -> bool:
-    """Return whether a number is one that this process counted, and that it keeps for itself."""
+    """Return whether a number is one that this process counted and never shares."""
     if isinstance(below, ast.Call) and isinstance(below.func, ast.Name) and below.func.id in ("float", "max", "int"):
         return bool(below.args) and _counted(place, total, below.args[0], loops)
     if isinstance(below, ast.Call):

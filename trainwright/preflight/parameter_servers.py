@@ -15,7 +15,7 @@ from trainwright.script.values import Value
 NOT_SHARED = Rule(
     code="TW561",
     severity="error",
-    title="parameter servers on several hosts, and checkpoints in a folder that each host has for itself",
+    title="parameter servers run on several hosts, but checkpoints go to a local folder of each host",
     source="SDK 2's documentation of TensorFlow: training with parameter servers requires an S3 location as the model "
     "directory; API of tf.estimator.Estimator: without model_dir, a temporary directory; tensorflow/ecosystem #28, "
     "tensorflow/tensorflow #11549: each server writes its shard, and the merge finds no file",
@@ -42,7 +42,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             continue
         place, folder = _folder(code, made)
         if place is not None and folder is None:
-            yield at(NOT_SHARED, place, f"`{place.text}` has no model_dir: each host takes a temporary folder")
+            yield at(NOT_SHARED, place, f"`{place.text}` has no model_dir: each host uses a temporary folder")
             return
         if place is not None and folder is not None and _local(code, place, folder):
             yield at(NOT_SHARED, place, f"`{place.text}` on {code.launch.hosts} hosts: model_dir is a local folder")

@@ -33,7 +33,7 @@ NOT_TRAINABLE = Rule(
 LOST_HEAD = Rule(
     code="TW574",
     severity="warning",
-    title="the new head of a model is neither trained nor saved with its adapters",
+    title="the new head of the model is neither trained nor saved with its adapters",
     source="PEFT's documentation, troubleshooting, randomly initialized layers: a head that is not in modules_to_save "
     "is not saved, and another random one takes its place when the adapter is loaded; PEFT finds it by task_type",
     remedy='LoraConfig(…, task_type="SEQ_CLS"), or modules_to_save=["classifier"] ("score" in decoders)',

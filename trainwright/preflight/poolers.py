@@ -1,4 +1,4 @@
-"""Encoders of transformers with a pooler, a last layer whose output a script may leave out."""
+"""Encoders of transformers with a pooler, whose output a script may ignore."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unread(code: ScriptFacts, model: Value) -> Iterator[tuple[Event, bool]]:
 
 
 def _has_pooler(event: Event) -> bool:
-    """Return whether a call makes an encoder of a class that has a pooler by default, and is not told otherwise."""
+    """Return whether a call creates an encoder of a class with a pooler, and does not turn the pooler off."""
     parts = event.name.split(".")
     loads = parts[-1] == "from_pretrained"
     pooled = event.arg("add_pooling_layer", None if loads else 1)

@@ -1,4 +1,4 @@
-"""The batches of a data set under a TensorFlow strategy: of the global size, or of one replica's."""
+"""Batch sizes under a TensorFlow strategy: the global size, or that of one replica."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _divided_twice(code: ScriptFacts) -> Finding | None:
         batch = next((e for e in sized if e.order < event.order and _is_of(data, e.result)), None)
         if batch is None or event.name.startswith("script.") or HELD_OUT.search(_taken_by(event)):
             continue
-        what = f"`{ast.unparse(batch.node)[-40:]}` has one replica's size, and `{event.text[:50]}` in line {event.line}"
+        size = f"`{ast.unparse(batch.node)[-40:]}` has the size of one replica"
+        what = f"{size}, but `{event.text[:50]}` in line {event.line}"
         return at(BATCH_OF_REPLICA, batch, f"{what} divides each batch among the replicas again")
     return None
 

@@ -1,4 +1,4 @@
-"""A training that goes on from a checkpoint, and whose learning rates start again."""
+"""Training that resumes from a checkpoint with a schedule that starts again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.script.syntax import Function, at, enclosing_function
 STARTS_AGAIN = Rule(
     code="TW556",
     severity="error",
-    title="a resumed training goes on at a later epoch, and its learning rates start again as at the first (a warning "
+    title="training resumes at a later epoch, but its learning rate schedule starts again (a warning "
     "if the job keeps no checkpoints)",
     source="PyTorch's documentation of LRScheduler: last_epoch is -1 unless the scheduler is restored from a "
     "checkpoint; D-X-Y/NAS-Bench-201 #19, lightly-ai/lightly-train #301",
@@ -56,10 +56,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         names = frozenset().union(*starts)
         if any(_kept(code, made) or not names.isdisjoint(_used(code, made)) for made in makers):
             continue
-        what = f"`{makers[0].text}` counts its steps in line {event.line} from 0 again, and nothing restores its state"
+        what = f"`{makers[0].text}` counts its steps in line {event.line} from 0 again: nothing restores its state"
         # SageMaker starts a job again that keeps checkpoints; elsewhere somebody has to name the file.
         kept = code.job is not None and (code.job.spot or code.job.checkpoint)
-        what += f", where training goes on at `{sorted(starts[0])[0]}`"
+        what += f", but training resumes at `{sorted(starts[0])[0]}`"
         yield at(STARTS_AGAIN, makers[0], what, severity=None if kept else "warning")
         return
 
@@ -76,7 +76,7 @@ def _loads(code: ScriptFacts) -> bool:
 
 
 def _restored(code: ScriptFacts) -> bool:
-    """Return whether something may restore the schedule, or the script sets the rates itself."""
+    """Return whether something may restore the schedule, or the script sets the learning rates itself."""
     for module in code.modules:
         for node in module.nodes:
             if isinstance(node, ast.Subscript):
@@ -184,7 +184,7 @@ def _schedules(name: str) -> bool:
 
 
 def _kept(code: ScriptFacts, made: Event) -> bool:
-    """Return whether a schedule goes on all the same: it is told where, or follows from the optimizer's own rate."""
+    """Return whether a schedule continues anyway: it gets its last step, or follows from the optimizer's rate."""
     last, name = made.arg("last_epoch"), made.arg("name", 0)
     if made.opened or (last is not None and last.single() != -1) or made.last == _OF_METRIC:
         return True

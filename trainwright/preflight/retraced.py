@@ -1,4 +1,4 @@
-"""Functions of TensorFlow that are traced anew at every step, as one of their arguments is another Python number."""
+"""TensorFlow functions that are traced again at every step, because a Python number among their arguments changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainwright.script.syntax import ancestors, at, enclosing_function, enclosi
 RETRACED = Rule(
     code="TW590",
     severity="warning",
-    title="a tf.function gets another Python number at every step, so that it is traced anew each time",
+    title="a tf.function gets a different Python number at every step, so it is traced again each time",
     source="TensorFlow's guide, Better performance with tf.function, controlling retracing: the type of a Python "
     "number is its value, and a function that retraces at every call is slower than without tf.function",
     remedy="Pass a tensor: train_step(batch, tf.constant(step)), or optimizer.iterations in the function.",
@@ -42,7 +42,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         for node in (*event.node.args, *(each.value for each in event.node.keywords)):
             loop = _counted(event, node)
             if loop is not None and _of_steps(loop, ast.unparse(node)):
-                what = f"`{event.text}`: `{ast.unparse(node)}` is another Python number in each pass of the loop"
+                what = f"`{event.text}`: `{ast.unparse(node)}` is a different Python number at each step"
                 yield at(RETRACED, event, what)
                 return
 

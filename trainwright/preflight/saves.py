@@ -153,7 +153,7 @@ def uploaded(code: ScriptFacts, event: Event) -> bool:
 
 
 def passed_on(code: ScriptFacts, save: Save, written: list[Save]) -> bool:
-    """Return whether a file in a temporary folder is copied or read again, or is one that is to be thrown away."""
+    """Return whether a file in a temporary folder is copied or read again, or is meant to be discarded."""
     event, path = save.event, save.path
     return path is not None and (
         _copied(code, event) or _read_again(code, event, path) or _of_the_rest(code, save, written)

@@ -1,4 +1,4 @@
-"""Gradients that a script reduces itself, one by one: the same ones in every process."""
+"""Gradients that a script reduces itself, which have to be the same ones in every process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.script.values import IDENTITY, WRAPPERS, Code, Value
 OWN_LAYERS = Rule(
     code="TW570",
     severity="error",
-    title="gradients that are missing are not reduced, and each process misses others",
+    title="missing gradients are skipped in a reduction, and they are missing in different places in each process",
     source="PyTorch's documentation of torch.distributed: a collective is called by every process of the group, in the "
     "same order; deepspeedai/DeepSpeed #291: one process with fewer gradients than another makes both hang, so that "
     "those that are missing count as zeros",
@@ -118,7 +118,7 @@ def _given(event: Event, forward: Code) -> Iterator[tuple[str, Value]]:
 
 
 def _own(code: ScriptFacts, event: Event, value: Value) -> str:
-    """Return how a value tells the processes apart: by the rank, or drawn by each of them for itself."""
+    """Return why a value differs between processes: it depends on the rank, or each process draws its own."""
     if value.constants is not None:
         return ""
     if value.tags & (IDENTITY - {"random"}):

@@ -34,7 +34,7 @@ NOT_WRAPPED = Rule(
 NO_DEVICE = Rule(
     code="TW107",
     severity="error",
-    title="the model parallel library needs one GPU per process, but the script selects none, or the same in several",
+    title="the model parallel library needs one GPU per process, but the script selects none, or shares them",
     source=f"{GUIDE}: one process per GPU, by torch.cuda.set_device(smp.local_rank()); SageMaker Python SDK, "
     "smd_model_parallel_common_api.rst: dp_rank counts those that hold the same part of the model",
     remedy="Call torch.cuda.set_device(smp.local_rank()) right after smp.init().",
@@ -187,7 +187,7 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
 
 
 def _by_replica(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a GPU with the number of the model's replica, which all processes that hold parts of it have alike."""
+    """Report a GPU chosen by the data-parallel rank, which processes with parts of the same model share."""
     given = code.job.smp_parameters if code.job is not None else {}
     stages = given.get("pipeline_parallel_degree", given.get("partitions", 1))
     parts = given.get("tensor_parallel_degree", 1)
@@ -202,7 +202,7 @@ def _by_replica(code: ScriptFacts) -> Iterator[Finding]:
             # Tensor-parallel processes differ in dp_rank, and not in rdp_rank.
             sharing = stages * parts if "rdp_rank" in value.tags else stages
             if sharing > 1:
-                what = f"`{event.text}` by the data-parallel rank: {sharing} processes have the same one"
+                what = f"`{event.text}` uses the data-parallel rank, which {sharing} processes share"
                 yield at(NO_DEVICE, event, what)
                 return
 

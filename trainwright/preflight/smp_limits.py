@@ -38,7 +38,7 @@ SPLIT = Rule(
 OF_TENSORS = Rule(
     code="TW559",
     severity="error",
-    title="with tensor parallelism, only one of the processes that share each layer saves the model",
+    title="with tensor parallelism, only one of the processes that share a layer saves the model",
     source="AWS guide, Instructions for Checkpointing with Tensor Parallelism: rdp_rank() == 0 instead of dp_rank() == "
     "0, which might stall the job; troubleshooting: these ranks communicate to construct the checkpoint; "
     "huggingface/transformers #15804, #15877",

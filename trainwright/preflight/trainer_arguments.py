@@ -154,7 +154,7 @@ def _deepspeed(code: ScriptFacts, event: Event) -> Iterator[Finding]:
 
 
 def _number(configuration: Mapping[str, Value], key: str) -> float | None:
-    """Return a number of DeepSpeed's configuration; None if it has none there, such as "auto"."""
+    """Return a number in DeepSpeed's configuration; None for anything else, such as "auto"."""
     value = configuration.get(key)
     number = value.single() if value is not None else None
     return number if isinstance(number, int | float) and not isinstance(number, bool) else None

@@ -1,4 +1,4 @@
-"""Language models that never learn where a text ends, as the end is padding to the collate function."""
+"""Language models that never learn where a text ends, because the collate function treats its last token as padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.script.syntax import ancestors, at, meant, qualified
 NEVER_LEARNED = Rule(
     code="TW557",
     severity="warning",
-    title="the token at the end of each text is never learned: it is the padding token, which has no loss",
+    title="the end-of-text token is never learned: it is also the padding token, which is left out of the loss",
     source="transformers, data_collator.py, DataCollatorForLanguageModeling: labels of the padding token are -100; "
     "huggingface/transformers #23530, huggingface/trl #976",
     remedy='A padding token of its own (tokenizer.add_special_tokens({"pad_token": "<pad>"}) and '
@@ -49,8 +49,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     padded = _padded(code) if collators and not _labelled(code) else None
     appended = _appended(code) if padded is not None else None
     if padded is not None and appended is not None:
-        ends = f"{_at(collators[0], padded)} makes it the token that {_at(collators[0], appended)} puts into the texts"
-        yield at(NEVER_LEARNED, collators[0], f"`{collators[0].text}` gives the padding token no label: {ends}")
+        ends = f"{_at(collators[0], padded)} sets it to the token that {_at(collators[0], appended)} appends to texts"
+        yield at(NEVER_LEARNED, collators[0], f"`{collators[0].text}` leaves the padding token out of the loss: {ends}")
 
 
 def _at(event: Event, place: Passage) -> str:

@@ -54,7 +54,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _poolers(code: ScriptFacts, model: Value, wrap: Event) -> Iterator[Finding]:
     """Report an encoder whose last layer is computed, and has no part in the loss."""
     for encoder, surely in poolers.unread(code, model):
-        what = f"`{encoder.text}` has a pooler whose output is used nowhere; line {wrap.line} wraps the model"
+        what = f"`{encoder.text}` has a pooler whose output is never used; line {wrap.line} wraps the model"
         certain = surely and code.job is not None
         remedy = "Pass add_pooling_layer=False to the encoder, or find_unused_parameters=True to the wrapper."
         yield at(UNUSED, encoder, what, None if certain else "warning", remedy=remedy)

@@ -1,4 +1,4 @@
-"""WebDataset: whether every worker process of a loader gets a file."""
+"""WebDataset: whether each worker of a loader gets a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainwright.script.values import Value
 EMPTY_WORKERS = Rule(
     code="TW569",
     severity="error",
-    title="a WebDataset has fewer files for each process than its loader has workers (a warning if the job's "
+    title="a WebDataset has fewer files per process than its loader has workers (a warning if the job's "
     "webdataset is not known)",
     source="webdataset, shardlists.py: split_by_node deals the files out to the processes, split_by_worker to their "
     "workers; compat.py, check_empty: a worker without any raises ValueError; webdataset/webdataset #65",

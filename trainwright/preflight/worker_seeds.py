@@ -1,4 +1,4 @@
-"""Random numbers of a DataLoader's worker processes, seeded so that all processes and epochs draw the same."""
+"""Seeds of DataLoader workers that make all processes and epochs draw the same random numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainwright.script.values import IDENTITY
 SAME_SEEDS = Rule(
     code="TW582",
     severity="warning",
-    title="worker processes are seeded with their number alone, so every epoch and every process draws the same",
+    title="DataLoader workers are seeded with their number only, so all epochs and processes draw the same",
     source="PyTorch's notes on reproducibility, DataLoader: seed_worker takes torch.initial_seed(), which differs for "
     "each epoch; xingyizhou/CenterNet #233, open-mmlab/mmdetection #1083",
     remedy="np.random.seed((torch.initial_seed() + dist.get_rank()) % 2**32) in worker_init_fn; random.seed likewise.",
@@ -94,7 +94,7 @@ def _alike(module: Module, seed: ast.expr, number: str) -> bool:
 
 
 def _told(code: ScriptFacts, call: ast.Call) -> bool:
-    """Return whether the value of a seed tells processes apart, or is a time."""
+    """Return whether the value of a seed differs between processes, or is a time."""
     values = [value for event in code.ran("seed") if event.node is call for value in event.args]
     return any(value.tags & (IDENTITY | {"clock", "own"}) for value in values)
 

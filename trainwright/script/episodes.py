@@ -1,4 +1,4 @@
-"""Environments of Gymnasium: each process plays in its own one, and sees what the others do not."""
+"""Gymnasium environments: each process has its own, so what it observes differs from the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state that a sharded model gathers in its first process alone: in the others it is empty.
+"""State dicts that a sharded model gathers in the first process only; in the others they are empty.
 
 Sources: PyTorch's documentation of FullStateDictConfig (rank0_only) and of StateDictOptions (full_state_dict together
 with cpu_offload: only rank 0 gets the state, all other ranks get an empty one).

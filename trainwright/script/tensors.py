@@ -1,11 +1,11 @@
-"""Tensors that a script makes, and which of them are in main memory."""
+"""Tensors that a script creates, and which of them are in main memory."""
 
 from __future__ import annotations
 
 from trainwright.script.events import Event
 from trainwright.script.values import NONE, Marks, Value
 
-# Functions that make a tensor, in main memory unless they are told otherwise.
+# Functions that create a tensor, by default in main memory.
 TENSORS = frozenset(
     f"torch.{name}"
     for name in (

@@ -12,7 +12,7 @@ memory; ``as:softmax`` are probabilities; ``share-length`` counts the batches of
 ``divided-twice`` is their number divided by that of the processes;
 ``unequal`` is a process's share of a list of ``files``, or what is read from it, of which another process may have more
 (not of one that was ``trimmed`` before), ``ragged`` any list of which processes have shares that may differ by one, and
-what is as long; ``played`` comes from an environment that the process has for itself; ``clock`` is a time of the
+what is as long; ``played`` comes from an environment of the process's own; ``clock`` is a time of the
 process's own clock, or follows from one;
 ``detached`` has no graph for backward; ``empty-elsewhere`` is a state of which other processes than the first get
 nothing, and its length.

@@ -62,10 +62,8 @@ def test_the_schedule_is_named_with_its_steps():
     assert found.severity == "error"
     assert found.line == lines.index(MADE.strip()) + 1
     stepped = lines.index("    decay.step()") + 1
-    assert found.message == (
-        f"`lr_scheduler.CosineAnnealingLR(optimizer, 90)` counts its steps in line {stepped} from 0 again, "
-        "and nothing restores its state, where training goes on at `first`"
-    )
+    named = ("`lr_scheduler.CosineAnnealingLR(optimizer, 90)`", f"line {stepped} ", "`first`")
+    assert [each for each in named if each not in found.message] == []
 
 
 PLACES = {
@@ -81,7 +79,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", list(PLACES))
-def test_the_place_at_which_training_goes_on(name):
+def test_the_place_at_which_training_resumes(name):
     restore, train = PLACES[name]
     if train == "run.first":
         train = TRAIN.replace("first", "run.first")

@@ -38,7 +38,7 @@ WRONG = {
     "its number": script(pad="words.pad_token_id = words.eos_token_id\n"),
     "a special token": script(pad='words.add_special_tokens({"pad_token": words.eos_token})\n'),
     "an option of the tokenizer": script(pad="words = AutoTokenizer.from_pretrained('x', pad_token=words.eos_token)\n"),
-    "only where there is none, and there is none": script(pad=f"if words.pad_token is None:\n    {PAD}"),
+    "only if the tokenizer has no padding token, which is so": script(pad=f"if words.pad_token is None:\n    {PAD}"),
     "or": script(pad="words.pad_token = words.pad_token or words.eos_token\n"),
     "a template": script(ends=encoded("LINE.format(text=row['text'], end=words.eos_token)", "LINE = '{text}{end}'\n")),
     "an f-string": script(ends=encoded("f\"{row['text']}{words.eos_token}\"")),
@@ -75,10 +75,8 @@ def test_the_places_are_named():
     lines = script().split("\n")
     padded, ended = (next(n for n, line in enumerate(lines, 1) if text in line) for text in (PAD.strip(), "+ words"))
     assert (found.severity, found.line) == ("warning", lines.index(COLLATE.strip()) + 1)
-    assert found.message == (
-        "`DataCollatorForLanguageModeling(words, mlm=False)` gives the padding token no label: "
-        f"line {padded} makes it the token that line {ended} puts into the texts"
-    )
+    assert f"line {padded} " in found.message
+    assert f"line {ended} " in found.message
 
 
 RIGHT = {
@@ -92,11 +90,11 @@ RIGHT = {
     "a token of its own": script(pad='words.add_special_tokens({"pad_token": "<pad>"})\n'),
     "a reserved token": script(pad='words.pad_token = "<|reserved_special_token_0|>"\n'),
     "a token of its own, later": script(pad=PAD + 'words.pad_token = "<pad>"\n'),
-    "only where there is none, which is not known": script(
+    "only if the tokenizer has no padding token, which is not known": script(
         pad=f"if words.pad_token is None:\n    {PAD}",
         head=HEAD.replace("'mistralai/Mistral-7B-v0.1'", "os.environ['SM_CHANNEL_MODEL']"),
     ),
-    "only where there is none, and OPT has one": script(
+    "only if the tokenizer has no padding token, and OPT has one": script(
         pad=f"if words.pad_token is None:\n    {PAD}",
         head=HEAD.replace("mistralai/Mistral-7B-v0.1", "facebook/opt-350m"),
     ),
