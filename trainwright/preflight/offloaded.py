@@ -59,7 +59,7 @@ def _accumulated(code: ScriptFacts, backward: Event, step: Event) -> object:
     """Return how many batches have a backward pass before a step; Ellipsis if that is not known."""
     if backward.loops and step.loops == backward.loops[:-1] and step.order > backward.order:
         value = code.iterated(backward.loops[-1])
-        counted = next((e for e in code.ran("range", "trange") if e.result is value), None)
+        counted = next((e for e in code.ran("range") if e.result is value), None)
         return _number(code, counted.args[0]) if counted is not None and len(counted.args) == 1 else ...
     if step.loops != backward.loops or not backward.loops:
         return 1

@@ -158,8 +158,8 @@ def _added(place: _Place) -> Iterator[tuple[ast.AugAssign, ast.AST]]:
         while loop is not None and not _of_share(place.code.iterated(loop)):
             loop = enclosing_loop(place.module, loop)
         if loop is None and isinstance(node.target, ast.Attribute) and function is not None and node in place.beside:
-            called = (e for e in place.code.ran(function.name) if e.called is not None and e.called.code is not None)
-            loops = (each for e in called if e.called.code.node is function for each in e.loops)  # type: ignore[union-attr]
+            codes = ((e, e.called.code) for e in place.code.ran(function.name) if e.called is not None)
+            loops = (each for e, code in codes if code is not None and code.node is function for each in e.loops)
             loop = next((each for each in loops if _of_share(place.code.iterated(each))), None)
         if loop is not None:
             yield node, loop

@@ -44,7 +44,7 @@ def _divided_twice(code: ScriptFacts) -> Finding | None:
     for event in code.ran(_DIVIDES, "fit", live=True) if sized else ():
         data = event.arg("dataset" if event.last == _DIVIDES else "x", 0)
         batch = next((e for e in sized if e.order < event.order and _is_of(data, e.result)), None)
-        if batch is None or event.name.startswith("script.") or HELD_OUT.search(_taken_by(event)):
+        if batch is None or event.name.startswith("script.") or HELD_OUT.search(event.target):
             continue
         size = f"`{ast.unparse(batch.node)[-40:]}` has the size of one replica"
         what = f"{size}, but `{event.text[:50]}` in line {event.line}"
@@ -57,12 +57,6 @@ def _is_of(data: Value | None, batches: Value) -> bool:
     while data is not None and data is not batches:
         data = data.of
     return data is not None
-
-
-def _taken_by(event: Event) -> str:
-    """Return the name that gets the result of a call, or nothing."""
-    around = event.module.parents.get(event.node)
-    return ast.unparse(around.targets[0]) if isinstance(around, ast.Assign) else ""
 
 
 def _written(code: ScriptFacts) -> Iterator[Finding]:

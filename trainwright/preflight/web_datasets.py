@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.versions import before
+from trainwright.script.call import Call
 from trainwright.script.events import Event
 from trainwright.script.known import LOADER
 from trainwright.script.script_facts import ScriptFacts
@@ -75,10 +76,9 @@ def _workers(code: ScriptFacts, loader: Event) -> int | None:
 
 def _dealt(code: ScriptFacts, source: Event, processes: int) -> int | None:
     """Return how many files a data set deals out to all processes and their workers; None if that cannot be seen."""
-    kept = [source.arg("empty_check"), source.arg("resampled"), source.arg("mode")]
-    plain = kept[0] is None or kept[0].single() is True
-    resampled = any(value is not None and value.single() not in (False, None) for value in kept[1:])
-    if source.opened or not plain or resampled:
+    checks, again = source.arg("empty_check"), source.arg("resampled")
+    plain = checks is None or checks.single() is True
+    if source.opened or not plain or (again is not None and again.single() is not False):
         return None
     for name, usual in _SPLITTERS.items():
         given = source.arg(name)
@@ -86,23 +86,22 @@ def _dealt(code: ScriptFacts, source: Event, processes: int) -> int | None:
         if (given is None and needed) or (given is not None and given.name.rpartition(".")[2] != usual):
             return None
     urls = source.arg("urls", 0)
-    if urls is None or not source.node.args or not code.decided(urls):
+    named = Call(source.module, source.node, source.name).given("urls", 0)
+    if urls is None or named is None or not code.decided(urls):
         return None
-    return _listed(source) or _expanded(code, source, urls)
+    written = meant(source.module, named)
+    return _listed(written) or _expanded(code, urls, written)
 
 
-def _listed(source: Event) -> int | None:
+def _listed(written: ast.expr) -> int | None:
     """Return the length of a list of files: ``[f"{i}.tar" for i in range(96)]``."""
-    node = meant(source.module, source.node.args[0])
-    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
-        over = node.generators[0].iter
-        counted = isinstance(over, ast.Call) and ast.unparse(over.func) == "range" and len(over.args) == 1
-        number = over.args[0] if isinstance(over, ast.Call) and counted else None
-        return number.value if isinstance(number, ast.Constant) and isinstance(number.value, int) else None
+    match written:
+        case ast.ListComp(generators=[ast.comprehension(ifs=[], iter=ast.Call(func=ast.Name("range"), args=[number]))]):
+            return number.value if isinstance(number, ast.Constant) and isinstance(number.value, int) else None
     return None
 
 
-def _expanded(code: ScriptFacts, source: Event, urls: Value) -> int | None:
+def _expanded(code: ScriptFacts, urls: Value, written: ast.expr) -> int | None:
     """Return how many files a text names with braces, as in ``train-{000..095}.tar``."""
     whole, maker = urls.single(), code.maker(urls)
     if isinstance(whole, str):
@@ -111,7 +110,7 @@ def _expanded(code: ScriptFacts, source: Event, urls: Value) -> int | None:
         parts = [each.single() for each in maker.args]
         text = "/".join(part for part in parts if isinstance(part, str))
     else:
-        text = _written(meant(source.module, source.node.args[0]))
+        text = _text(written)
     left = _CHOICE.sub("", _RANGE.sub("", text))
     if ".tar" not in text or "::" in text or "*" in text or "{" in left or left == text:
         return None
@@ -123,10 +122,10 @@ def _expanded(code: ScriptFacts, source: Event, urls: Value) -> int | None:
     return count
 
 
-def _written(node: ast.AST) -> str:
+def _text(node: ast.AST) -> str:
     """Return what is known of a text by how it is written: ``f"{root}/train-{{000..095}}.tar"``."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(map(_written, node.values))
+        return "".join(map(_text, node.values))
     if isinstance(node, ast.BinOp):
-        return _written(node.left) + _written(node.right)
+        return _text(node.left) + _text(node.right)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -12,7 +12,6 @@ from trainwright.script.known import HELD_OUT
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at, meant, qualified
-from trainwright.script.values import IDENTITY
 
 SAME_SEEDS = Rule(
     code="TW582",
@@ -45,9 +44,10 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         none = workers.single() == 0 if workers is not None else not event.opened
         if not event.name.startswith("torch.") or none or (kept and not code.several):
             continue
-        if trained is None and HELD_OUT.search(" ".join((event.text, *(each.name for each in event.stack)))):
+        names = (event.target, event.text, *(each.name for each in event.stack))
+        if trained is None and HELD_OUT.search(" ".join(names)):
             continue
-        for module, seed, library in _seeds(code, event):
+        for module, seed, library in _seeds(event):
             draw = _draw(code, library)
             if draw is not None:
                 where = " and ".join(["in each epoch"] * (not kept) + ["in each process"] * code.several)
@@ -56,7 +56,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                 return
 
 
-def _seeds(code: ScriptFacts, loader: Event) -> Iterator[tuple[Module, ast.Call, str]]:
+def _seeds(loader: Event) -> Iterator[tuple[Module, ast.Call, str]]:
     """Yield the calls that seed a loader's workers with nothing but their number and constants, and what they seed."""
     given = loader.arg("worker_init_fn", 9)
     written = next((each.value for each in loader.node.keywords if each.arg == "worker_init_fn"), None)
@@ -71,32 +71,29 @@ def _seeds(code: ScriptFacts, loader: Event) -> Iterator[tuple[Module, ast.Call,
     number = parameters[-1] if parameters else ""
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and len(n.args) == 1):
         library = _SEEDS.get(qualified(module, call.func), "")
-        if library and _alike(module, call.args[0], number) and not _told(code, call):
+        if library and _alike(module, call.args[0], number):
             yield module, call, library
 
 
-def _alike(module: Module, seed: ast.expr, number: str) -> bool:
+def _alike(module: Module, seed: ast.expr, number: str, depth: int = 8) -> bool:
     """Return whether a seed is made of the worker's number, constants and settings alone."""
+
+    def inner(part: ast.expr) -> bool:
+        return depth > 0 and _alike(module, part, number, depth - 1)
+
     match seed:
         case ast.Constant():
             return True
         case ast.Name():
             made = meant(module, seed)
-            known = seed.id == number or not _VARIES.search(seed.id)
-            return known and (seed.id == number or made is seed or _alike(module, made, number))
+            return seed.id == number or (made is not seed and not _VARIES.search(seed.id) and inner(made))
         case ast.Attribute() | ast.Subscript():
             return not _VARIES.search(ast.unparse(seed))
         case ast.BinOp():
-            return _alike(module, seed.left, number) and _alike(module, seed.right, number)
-        case ast.Call(func=ast.Name("int"), args=[inner]):
-            return _alike(module, inner, number)
+            return inner(seed.left) and inner(seed.right)
+        case ast.Call(func=ast.Name("int"), args=[part]):
+            return inner(part)
     return False
-
-
-def _told(code: ScriptFacts, call: ast.Call) -> bool:
-    """Return whether the value of a seed differs between processes, or is a time."""
-    values = [value for event in code.ran("seed") if event.node is call for value in event.args]
-    return any(value.tags & (IDENTITY | {"clock", "own"}) for value in values)
 
 
 def _draw(code: ScriptFacts, library: str) -> ast.Call | None:

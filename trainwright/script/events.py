@@ -192,6 +192,12 @@ class Event:
         """The call as it is written, or its beginning."""
         return ast.unparse(self.node)[:60]
 
+    @property
+    def target(self) -> str:
+        """What is assigned the result, as it is written; empty if nothing is."""
+        around = self.module.parents.get(self.node)
+        return ast.unparse(around.targets[0]) if isinstance(around, ast.Assign) else ""
+
     def arg(self, keyword: str, position: int | None = None) -> Value | None:
         """Return the argument with this name or position; None if it is not given."""
         if keyword in self.keywords:

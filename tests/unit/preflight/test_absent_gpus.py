@@ -48,6 +48,9 @@ WRONG = [
     "dist.init_process_group('gloo', rank=0, world_size=cluster.size())",
     "mp.spawn(train, nprocs=cluster.gpus)",
     "TrainingArguments('out', learning_rate=1e-4 * cluster.gpus)",
+    "TrainingArguments('out', per_device_train_batch_size=8 * cluster.gpus)",
+    "DistributedSampler(data, cluster.size(), 0)",
+    "dist.init_process_group('gloo', None, None, cluster.size(), 0)",
 ]
 RIGHT = [
     SGD.format("lr=args.lr"),
@@ -62,6 +65,7 @@ RIGHT = [
     "if torch.cuda.is_available():\n    mp.spawn(train, nprocs=cluster.gpus)",
     "def later():\n    mp.spawn(train, nprocs=cluster.gpus)",
     "print(cluster.size())",
+    "table.batch(32 * cluster.gpus)",
 ]
 
 

@@ -70,6 +70,7 @@ RESET = "    learned.reset_state()\n"
         but(SCRIPT, RESET, "    for each in (learned, held):\n        each.reset_state()\n"),
         but(SCRIPT, RESET, "    for each in model.metrics:\n        each.reset_state()\n"),
         but(SCRIPT, RESET, ""),
+        but(SCRIPT, "held = tf", "seen = tf.keras.metrics.Mean()\n    held = tf", "held.result()", "seen.result()"),
         but(SCRIPT, 'MeanSquaredError(name="held")', 'Sum(name="held")'),
         but(SCRIPT, "held.result())\n", "held.result())\n    held.reset_state()\n"),
         but(SCRIPT, "print(learned.result(), held.result())", "print(learned.result())") + "print(held.result())\n",

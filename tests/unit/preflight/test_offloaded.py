@@ -57,8 +57,11 @@ CASES: list[Case] = [
     ("TW573", "error", HEAD + but(NTH, "% args.parts", "% 4"), JOB),
     ("TW573", "error", but(HEAD, "offload_params=True", "True") + INNER, JOB),
     ("TW573", 17, HEAD + INNER, JOB),
+    ("TW573", "error", but(HEAD, ", cpu_offload=CPUOffload", ", None, None, CPUOffload") + INNER, JOB),
+    ("TW573", "error", HEAD + INNER, {**JOB, "hyperparameters": {"parts": 2}}),
     # How many they are is not known.
     ("TW573", "warning", HEAD + HELPER, JOB),
+    ("TW573", "warning", HEAD + but(INNER, "in range(args.parts)", "in parts(args.parts)"), JOB),
     ("TW573", "warning", HEAD + but(NTH, "% args.parts", "% parts()"), JOB),
     # One batch for each step.
     ("TW573", False, HEAD + PLAIN, JOB),

@@ -95,6 +95,8 @@ def test_seeds_that_are_the_same_everywhere(seed):
         "np.random.seed(torch.utils.data.get_worker_info().seed % 2**32)",
         "mine = args.seed + dist.get_rank()\nnp.random.seed(mine + worker)",
         "np.random.seed(current_epoch * 100 + worker)",
+        "start = lambda worker: np.random.seed(mine + worker)\nmine, _ = 100 * rank, 0",
+        "number = number + 7\nnp.random.seed(number + worker)",
         "random.seed(worker)",
         "torch.manual_seed(worker)",
         "np.random.seed()",
@@ -128,3 +130,4 @@ def test_a_loader_of_the_validation():
     text = but(script("np.random.seed(worker)"), ", worker_init_fn=start", "")
     other = "val_loader = DataLoader(Crops(rows), batch_size=8, num_workers=4, worker_init_fn=start)\nfor epoch"
     assert "TW582" not in codes(but(text, "for epoch", other), JOB)
+    assert "TW582" not in codes(text[: text.index("for epoch")] + other.removesuffix("for epoch"), JOB)
