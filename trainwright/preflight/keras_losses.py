@@ -176,7 +176,7 @@ class _Keras:
             return self._form(source, depth) or ("integers by their type" if _integer(kind) else "")
         return self._form(source, depth) if made.last in _SAME_FORM else ""
 
-    def _form_in(self, data: Value) -> str:
+    def _form_in(self, data: Value, depth: int = 8) -> str:
         """Return the form of the labels in a data set."""
         made = self.code.maker(data)
         changed = [e for e in self.code.ran("map", "apply", "flat_map", "interleave") if e.receiver is data]
@@ -189,7 +189,7 @@ class _Keras:
         if made is None:
             return ""
         if made.last in ("shuffle", "repeat", "take") and made.receiver is not None:
-            return self._form_in(made.receiver)
+            return self._form_in(made.receiver, depth - 1) if depth else ""
         if made.last == "from_tensor_slices" and made.args and made.args[0].items and len(made.args[0].items) == 2:
             return self._form(made.args[0].items[1])
         option, default = _FOLDERS.get(made.last, ("", ""))

@@ -266,8 +266,10 @@ def _replayed(code: ScriptFacts) -> Iterator[Finding]:
     """Report a loader that is read once for all epochs; a cycle that is made anew in each of them is short."""
     for event in code.ran("cycle"):
         loader = code.loader_of(event.args[0]) if event.name == "itertools.cycle" and event.args else None
+        if loader is None:
+            continue
         listed = isinstance(event.node.args[0], ast.Call) and ast.unparse(event.node.args[0].func) == "list"
-        if loader is not None and not (listed or event.loops) and code.backwards and for_training(loader):
+        if not (listed or event.loops) and code.backwards and for_training(loader):
             yield _at(REPLAYED, event, "the loader is read once, so neither its order nor its transforms change")
             return
 

@@ -42,12 +42,14 @@ def root_of(text: str, checkpoints: str = "/opt/ml/checkpoints") -> str:
 
 def joined_path(parts: list[Value]) -> Value:
     """Return what is known of texts or paths that are joined: the first decides where it leads."""
+    if not parts:
+        return Value()
     identity = frozenset[str]().union(*(part.tags & IDENTITY for part in parts))
     singles = [part.single() for part in parts]
     if all(isinstance(s, str | int) and not isinstance(s, bool) for s in singles):
         whole = "".join(map(str, singles))
         return Value(tags=identity | (parts[0].tags & {"flag"}), constants=(whole,), sure=all(p.sure for p in parts))
-    begin = next((p for p in parts if p.single() != ""), parts[0]) if parts else Value()
+    begin = next((p for p in parts if p.single() != ""), parts[0])
     tags = {tag for tag in begin.tags if tag.startswith("root:")}
     if not tags:
         roots = {root_of(c) for c in begin.constants or () if isinstance(c, str)} - {""}
