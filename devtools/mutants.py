@@ -389,10 +389,17 @@ def _seen(batch: list[Mutant], worker: subprocess.Popen[str]) -> list[bool]:
 
 
 def tests_of(module: str) -> list[str]:
-    """The test files that look at a module, the quickest first: its own one, those of :data:`MODULES`, or its
-    package's.
+    """The test files that look at a module, the quickest first: those of :data:`MODULES`, its own one, those of its
+    name in other packages (what reads scripts is tested by the rules that need it), or its package's.
     """
     package, _, name = module.partition("/")
     own = f"{package}/test_{name}.py"
-    named = MODULES.get(module, ()) or ((own,) if (ROOT / UNIT / own).is_file() else (package,))
+    if not (named := MODULES.get(module, ())):
+        named = (own,) if (ROOT / UNIT / own).is_file() else _named_like(name) or (package,)
     return [f"{UNIT}/{each}" for each in named]
+
+
+def _named_like(name: str) -> tuple[str, ...]:
+    """The test files of this name, and of names that begin with it, in any package."""
+    found = [*(ROOT / UNIT).glob(f"*/test_{name}.py"), *(ROOT / UNIT).glob(f"*/test_{name}_*.py")]
+    return tuple(sorted(path.relative_to(ROOT / UNIT).as_posix() for path in found))
