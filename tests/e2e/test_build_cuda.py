@@ -1,6 +1,7 @@
 """One CUDA line in full, through the program: the main job of the README, with a compiler, on Debian 13.
 
-NCCL's plugin is compiled from a stand-in for its archive (``tests/twin/shapes/ofi-1.21``), which no registry has.
+It has machine code for two kinds of GPUs alone; without ``--gpus`` there is a step less. NCCL's plugin is compiled from
+a stand-in for its archive (``tests/twin/shapes/ofi-1.21``), which no registry has.
 """
 
 from __future__ import annotations
@@ -32,16 +33,22 @@ def built(program, tmp_path_factory):
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
     line = ("--framework", "pytorch", "--cuda", "cu130", "--version", "2.13.0")
-    more = ("--with", "cuda-compiler", "--json", "--progress", "plain")
+    more = ("--with", "cuda-compiler", "--gpus", "ml.p4d,H100", "--json", "--progress", "plain")
     done = program("build", *line, *with_standin(tmp_path_factory.mktemp("plugin")), *more)
     assert done.code == 0, done.err[-4000:]
     return done.json
 
 
 def test_cuda_is_in_the_image_once(built):
-    assert built["size_bytes"] < 7_000_000_000
+    assert built["size_bytes"] < 4_900_000_000  # 5.04 GB with machine code for all GPUs
     duplicates = built["probe"]["duplicates"]
     assert not duplicates
+
+
+def test_the_image_says_for_which_gpus_it_is(built):
+    labels = json.loads(Path(built["record"]).read_text())["plan"]["labels"]
+    assert [value for name, value in labels.items() if name.endswith(".gpus")] == ["8.0, 9.0"]
+    assert built["tags"][0].endswith("-gpu80-90")
 
 
 def test_what_torch_was_built_with_is_what_the_plan_says(built):

@@ -10,6 +10,7 @@ from tests.support.planted import named
 # /planted/replace.py FILE OLD NEW: see tests.support.planted.
 _REPLACE = "RUN --mount=type=bind,target=/planted python3 /planted/replace.py"
 
+# The first fault makes machine code of NCCL something else (the kind of each part of a fat binary is 9, not 2).
 # ncclGetVersion writes 22907 (2.29.7) to where its argument points (c7 07: mov dword [rdi]); here it says 22906. A
 # library without symbol versions takes libfabric's place, so programs start and then fail on missing functions.
 WHEELS = rf"""
@@ -20,6 +21,7 @@ RUN mkdir -p /opt/other/lib && ln -s /opt/metis/lib/libmetis.so /opt/other/libfa
  && sed -i 's/import ProcessGroupNCCL$/import ProcessGroupOfOld/' torch/distributed/distributed_c10d.py \
  && rm -f torch/distributed/__pycache__/distributed_c10d.* \
  && rm -r rmm/pylibrmm librmm/include/rmm/device_buffer.hpp
+{_REPLACE} nvidia/nccl/lib/libnccl.so.2 '\x02\0\x01\x01\x40\0\0\0' '\x09\0\x01\x01\x40\0\0\0'
 {_REPLACE} nvidia/nccl/lib/libnccl.so.2 '\xc7\x07\x7b\x59\0\0' '\xc7\x07\x7a\x59\0\0'
 {_REPLACE} /opt/amazon/ofi-nccl/lib/libnccl-net.so ncclNetPlugin_v ncclOldPlugin_v
 {_REPLACE} /opt/amazon/ofi-nccl/lib/libnccl-net.so ncclTunerPlugin_v ncclOlderPlugin_v
@@ -34,6 +36,7 @@ WORKDIR /
 """
 WHEELS_FAIL = (
     named("nccl", "one_copy", "it_is_found_by_name", "torch_and_library_agree", "backend_is_compiled_in")
+    | named("nccl", "machine_code_is_for_the_chosen_gpus")
     | named("rmm", "imports", "headers_come_with_a_compiler")
     | named(
         "aws-ofi-nccl",

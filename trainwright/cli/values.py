@@ -75,6 +75,12 @@ def _distributions() -> list[str]:
     return list(WORDS)
 
 
+def _gpus() -> list[str]:
+    from trainwright.sagemaker.gpus import GPUS
+
+    return sorted(GPUS)
+
+
 def _instances() -> list[str]:
     from trainwright.sagemaker.instances import load_instances
 
@@ -84,6 +90,7 @@ def _instances() -> list[str]:
 _LISTS: dict[str, Callable[[], list[str]]] = {
     **{"frameworks": _frameworks, "cudas": _cudas, "pythons": _pythons, "bases": _bases, "requests": _requests},
     "destinations": _destinations,
+    "gpus": _gpus,
     **{"components": _components, "built": _built, "distributions": _distributions, "instances": _instances},
 }
 

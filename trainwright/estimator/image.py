@@ -10,7 +10,7 @@ from trainwright.catalog.image_line import BASE, version_key
 from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Field, Record
-from trainwright.plan.plan import LABEL, PLATFORM_LABEL, Plan
+from trainwright.plan.plan import GPUS_LABEL, LABEL, PLATFORM_LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, PublishedImage, load_dlc
 from trainwright.sagemaker.dlc_contents import contents_of
 
@@ -42,6 +42,7 @@ class ImageFacts(Record):
     components: Mapping[str, str] | None = Field(description="component → version and provider")
     entry_point: str | None = Field(default=None, description="of code built into the image")
     plan_id: str | None = None
+    gpus: tuple[str, ...] = Field(default=(), description="compute capabilities of its machine code; empty: all")
     evidence: str | None = Field(default=None, description="AWS's Dockerfile that components are from, if any")
 
     @property
@@ -83,6 +84,7 @@ def facts_of_labels(reference: str, labels: Mapping[str, str], origin: FactOrigi
         components={name.removeprefix(prefix): text for name, text in labels.items() if name.startswith(prefix)},
         entry_point=labels.get(f"{LABEL}.entry-point"),
         plan_id=labels.get(f"{LABEL}.plan"),
+        gpus=tuple(labels[GPUS_LABEL].split(", ")) if GPUS_LABEL in labels else (),
     )
 
 

@@ -15,6 +15,7 @@ from trainwright.estimator.subject import Subject, enabled
 from trainwright.plan.destination import CLUSTER
 from trainwright.sagemaker.distribution import needs_framework_module
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
+from trainwright.sagemaker.gpus import GPUS, runs_on
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -95,7 +96,7 @@ NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
     title="an image without CUDA on GPU instances (an error: with smdistributed or torchrun and no requirements.txt) "
-    "or one with CUDA on others",
+    "or one with CUDA on others; an error, too: machine code for other GPUs than the instance's (--gpus)",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
@@ -133,25 +134,10 @@ NEEDS = {
 }
 # SDK 3's drivers take the toolkit's place.
 NEEDS_3 = {"mpi": ("openmpi", "ssh", "mpi4py"), "torchrun": ("pytorch",)}
-# GPU → the first CUDA version that compiles for it.
-FIRST_CUDA = {
-    "A100": "11.0",
-    "A10G": "11.1",
-    "L4": "11.8",
-    "L40S": "11.8",
-    "H100": "11.8",
-    "H200": "11.8",
-    "B200": "12.8",
-    "RTX PRO Server 6000": "12.8",
-    "RTX PRO 4500": "12.8",
-    "B300": "12.9",
-}
 # GPU → the first CUDA version that compiles for a GPU of its generation, whose code it runs. PyTorch's wheels hold no
 # PTX of older ones that a newer GPU could compile; TensorFlow's do, and of what AWS compiles it is not known.
 FIRST_OF_GENERATION = {**dict.fromkeys(("H100", "H200"), "11.8"), **dict.fromkeys(("B200", "B300"), "12.8")}
 FIRST_OF_GENERATION |= dict.fromkeys(("RTX PRO Server 6000", "RTX PRO 4500"), "12.8")
-# GPU → the first CUDA version that no longer supports it.
-GONE_CUDA = {"K80": "12.0", "V100": "13.0"}
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -312,7 +298,10 @@ def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) ->
     if image.cuda in (None, "cpu"):
         return
     has = version_key(str(image.cuda))
-    first, gone = FIRST_CUDA.get(kind.gpu or ""), GONE_CUDA.get(kind.gpu or "")
+    gpu = GPUS.get(kind.gpu or "")
+    if gpu is None:
+        return
+    first, gone = gpu.first, gpu.gone
     if first and has < version_key(first):
         yield CUDA_VERSION.finding(
             f"{kind.gpu} ({kind.name}) is supported from CUDA {first}; the image has {image.cuda}",
@@ -322,6 +311,14 @@ def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) ->
     if gone and has >= version_key(gone):
         yield CUDA_VERSION.finding(
             f"{kind.gpu} ({kind.name}) is no longer supported from CUDA {gone}; the image has {image.cuda}", path=path
+        )
+    if image.gpus and not any(runs_on(each, gpu.capability) for each in image.gpus):
+        yield NO_GPU_CODE.finding(
+            f"{kind.gpu} ({kind.name}) has compute capability {gpu.capability}, the image is for "
+            f"{', '.join(image.gpus)} alone (--gpus)",
+            path=path,
+            severity="error",
+            remedy="Build the image for that GPU, too, or without --gpus.",
         )
 
 

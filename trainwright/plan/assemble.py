@@ -79,9 +79,8 @@ def make_plan(
     found["cudnn_series"] = series("cudnn", loads)
     found["base_cudnn"] = cudnn_in(line.base.image)
     found["code"] = request.user.code_sha256 or "*"
-    parts = _parts(
-        catalog, draft, selections, _share_out(catalog, draft, lock, selections), found, platform=request.platform
-    )
+    owned = _share_out(catalog, draft, lock, selections)
+    parts = _parts(catalog, draft, selections, owned, found, platform=request.platform, gpus=request.gpus)
     told = [*line.notices, *notes_of(line, request), *parts.notices, *_unchecked(selections, providers)]
     told += [*unused(line.main, loads, versions), *other_toolkit(line, versions)]
     if deleted := image_notice(*dict.fromkeys((line.base.image, line.base.build_image))):
@@ -94,6 +93,11 @@ def make_plan(
         build_image=line.base.build_image if line.base.build_image != image else None,
     )
     told += redistribution(parts.components, base)
+    if kept := [each.name for each in parts.components if each.gpus]:
+        told.append(
+            f"machine code in {', '.join(kept)} is for GPUs of compute capability {', '.join(request.gpus)} alone; on "
+            'others kernels fail with "no kernel image is available"'
+        )
     environment = parts.environment
     if parts.path:
         # A Deep Learning Container keeps its own PATH.
@@ -125,7 +129,7 @@ def make_plan(
         "base": base,
         "destination": request.destination,
         "platform": request.platform,
-        "flavour": flavour(draft),
+        "flavour": flavour(draft, request.gpus),
         "unproven": draft.unproven,
         "components": tuple(parts.components),
         "loads": loads,
@@ -141,7 +145,11 @@ def make_plan(
 
 def _budget(request: Request, draft: Draft) -> Budget | None:
     """The line's size budget, which is for its own image: what was added, left out or replaced has another size."""
-    own = flavour(draft) == draft.line.variant and request.platform == AMD64 and draft.line.base.kind != "dlc"
+    own = (
+        flavour(draft, request.gpus) == draft.line.variant
+        and request.platform == AMD64
+        and draft.line.base.kind != "dlc"
+    )
     return Budget(bytes=draft.line.budget, file=draft.file) if own and draft.line.budget is not None else None
 
 
@@ -153,6 +161,7 @@ def _parts(
     found: dict[str, str],
     *,
     platform: str,
+    gpus: tuple[str, ...],
 ) -> _Parts:
     """What each chosen component adds.
 
@@ -167,7 +176,7 @@ def _parts(
             "cuda": line.cuda,
             "python": line.python,
             "framework": line.main,
-            "architectures": " ".join(line.architectures),
+            "architectures": " ".join(gpus or line.architectures),
         }
         values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
         sources = provider.sources_for(chosen.version, target_of(line, draft.version, platform)) or ()
@@ -183,6 +192,7 @@ def _parts(
                 values=values,
                 system=_system_packages(provider, line, values),
                 compile_memory_gb=provider.compile_memory_gb,
+                gpus=gpus if provider.gpu_code else (),
                 files=folder.files,
                 licence=None if chosen.provider == BASE else provider.licence or folder.component.licence,
                 evidence=line.evidence if name == line.main and not draft.unproven else (),

@@ -14,6 +14,7 @@ from trainwright.plan.draft import Draft
 from trainwright.plan.extend import not_enough_known
 from trainwright.plan.fit import (
     FOR,
+    GPUS,
     PLATFORM,
     WITH_APT,
     Objection,
@@ -66,6 +67,7 @@ _ORDER = [
     "--with",
     "--without",
     "--set",
+    GPUS,
     *_OF_LINES,
 ]
 
@@ -173,6 +175,8 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     flag, _, value = word.partition(" ")
     if flag == "--without":
         return "the request leaves it out"
+    if flag == GPUS:
+        return "where the wheel of the framework has machine code for them"
     # What --allow-unproven would try is in no line.
     having = [d for d in drafts if keeps(word, d) and (flag != "--version" or begins(d.line.version, value))]
     if not having:
@@ -250,6 +254,7 @@ def own_of(word: str, draft: Draft) -> str:
         FOR: line.base.os,
         PLATFORM: "linux/amd64",
         WITH_APT: line.base.os,
+        GPUS: line.cuda_tag,
     }[flag]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, Selection
 from trainwright.catalog.wheel_lock import Lock
@@ -29,8 +31,8 @@ def provided(draft: Draft) -> dict[str, Selection]:
     return {n: c for n, c in sorted(draft.selections.items()) if n in own and c.provider != own[n].provider}
 
 
-def flavour(draft: Draft) -> str:
-    """What distinguishes the image from its line, as in a tag."""
+def flavour(draft: Draft, gpus: Sequence[str] = ()) -> str:
+    """What distinguishes the image from its line, as in a tag: with machine code for these GPUs alone, ``gpu80-90``."""
     own = draft.line.components
     parts = [draft.line.variant] if draft.line.variant else []
     place = draft.selections.get(CLUSTER)
@@ -43,6 +45,7 @@ def flavour(draft: Draft) -> str:
     ]
     parts += [f"{name}-{chosen.provider}" for name, chosen in provided(draft).items()]
     parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(pinned(draft).items())]
+    parts += ["gpu" + "-".join(gpus).replace(".", "")] if gpus else []
     return "-".join([*parts, "unproven"] if draft.unproven else parts)
 
 

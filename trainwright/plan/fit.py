@@ -22,6 +22,7 @@ Reason = tuple[str, str]  # constraint, evidence
 WITH_APT = "--with-apt"
 FOR = "--for"
 PLATFORM = "--platform"
+GPUS = "--gpus"
 
 
 class Objection(Struct, frozen=True):
@@ -52,6 +53,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _broken_requirements(request, catalog, draft)
     yield from _of_another_framework(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
+    yield from _without_gpu_code(request, catalog, draft)
     yield from _torn_ties(request, catalog, draft)
     facts = facts_of(request, catalog, draft, wished=False)  # the publisher of a base image decides what works there
     for rule, words in incompatibilities.broken(catalog.rules.rules, facts):
@@ -150,7 +152,8 @@ def words_of(request: Request) -> list[str]:
     words += [f"{WITH_APT} {','.join(request.user.apt)}"] if request.user.apt else []
     words += [f"--with {name}" for name in request.with_]
     words += [f"--without {name}" for name in request.without]
-    return words + [f"--set {name}={version}" for name, version in request.set_]
+    words += [f"--set {name}={version}" for name, version in request.set_]
+    return words + ([f"{GPUS} {','.join(request.gpus)}"] if request.gpus else [])
 
 
 def keeps(word: str, draft: Draft) -> bool:
@@ -174,7 +177,7 @@ def keeps(word: str, draft: Draft) -> bool:
         "--python": line.python,
         "--base": line.base.kind,
     }
-    return flag == "--without" or value == own[flag]
+    return flag in ("--without", GPUS) or value == own[flag]
 
 
 def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
@@ -220,6 +223,29 @@ def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterat
         words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
         fact = (f"{name} {chosen.version} supports only {made}", f"templates/components/{name}: {provider.about}")
         yield Objection(frozenset(words), frozenset({fact}))
+
+
+def _without_gpu_code(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Why no machine code of a draft can be kept for the GPUs of a request alone."""
+    line, has = draft.line, draft.selections.get(draft.line.main)
+    if not request.gpus or has is None:
+        return
+    from trainwright.sagemaker.gpus import unfit
+
+    if line.cuda == "cpu":
+        facts = {(f"{line.main} for the CPU has no machine code for GPUs", "it is built without CUDA")}
+    elif not (provider := catalog.components[line.main].component.providers[has.provider]).gpu_code:
+        facts = {
+            (
+                f"{line.main} ({has.provider}) keeps its machine code for all GPUs",
+                f"templates/components/{line.main}: {provider.about}",
+            )
+        }
+    else:
+        why = [reason for each in request.gpus if (reason := unfit(each, line.cuda))]
+        facts = {(reason, "NVIDIA's release notes of CUDA") for reason in why}
+    if facts:
+        yield Objection(frozenset({f"{GPUS} {','.join(request.gpus)}"}), frozenset(facts))
 
 
 def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:

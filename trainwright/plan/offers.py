@@ -11,7 +11,7 @@ from trainwright.catalog.incompatibilities import broken
 from trainwright.catalog.platforms import AMD64
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, facts_of, make_draft
-from trainwright.plan.fit import FOR, PLATFORM, Objection, keeps, objections, words_of
+from trainwright.plan.fit import FOR, GPUS, PLATFORM, Objection, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
@@ -146,6 +146,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
     with_ = tuple(name for name in offer.with_ if f"--with {name}" not in lost)
     place = SAGEMAKER if f"{FOR} {offer.destination}" in lost else offer.destination
     platform = AMD64 if f"{PLATFORM} {offer.platform}" in lost else offer.platform
+    gpus = () if f"{GPUS} {','.join(offer.gpus)}" in lost else offer.gpus
     without = offer.without
     if keep_required:
         without = tuple(name for name in offer.without if f"--without {name}" not in lost)
@@ -162,7 +163,12 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
     return offer.replace(
-        destination=place, platform=platform, with_=with_, without=without, set_=tuple(sorted(set(pins)))
+        destination=place,
+        platform=platform,
+        with_=with_,
+        without=without,
+        set_=tuple(sorted(set(pins))),
+        gpus=gpus,
     )
 
 

@@ -20,6 +20,7 @@ CODE = "/opt/ml/code"  # where the toolkit looks for code in the image
 PLAN_LABEL = f"{LABEL}.plan"
 # Where the jobs of an image run; missing of one for SageMaker's training jobs.
 FOR_LABEL = f"{LABEL}.for"
+GPUS_LABEL = f"{LABEL}.gpus"
 # Missing of an image for linux/amd64.
 PLATFORM_LABEL = f"{LABEL}.platform"
 
@@ -92,6 +93,7 @@ class PlannedComponent(Record):
     values: dict[str, str] = {}
     system: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
+    gpus: tuple[str, ...] = Field(default=(), description="compute capabilities whose machine code is kept; empty: all")
     files: dict[str, str] = {}
     licence: Licence | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -235,6 +237,8 @@ def _labels(plan: Plan) -> dict[str, str]:
         labels[FOR_LABEL] = plan.destination
     if plan.platform != AMD64:
         labels[PLATFORM_LABEL] = plan.platform
+    if gpus := next((component.gpus for component in plan.components if component.gpus), ()):
+        labels[GPUS_LABEL] = ", ".join(gpus)
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:

@@ -38,6 +38,7 @@ class Request(Record):
 
     ``destination`` is where its jobs run, a key of :data:`trainwright.plan.destination.DESTINATIONS`.
     ``set_`` lists components whose version, or whose provider, differs from the image line's, sorted by name.
+    ``gpus`` are compute capabilities, sorted; empty: no machine code is left out.
     ``allow_unproven`` permits a version that no image line has.
     """
 
@@ -51,6 +52,7 @@ class Request(Record):
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     set_: tuple[tuple[str, str], ...] = ()
+    gpus: tuple[str, ...] = ()
     allow_unproven: bool = False
     user: UserFiles = UserFiles()
 
@@ -71,6 +73,7 @@ class Request(Record):
         if self.without:
             words.append(f"--without {','.join(self.without)}")
         words += [f"--set {name}={version}" for name, version in self.set_]
+        words += [f"--gpus {','.join(self.gpus)}"] if self.gpus else []
         user = self.user
         if user.apt:
             words.append(f"--with-apt {','.join(user.apt)}")
@@ -119,6 +122,7 @@ def read_request(words: RequestWords) -> Request:
         with_=_own_names("--with", words.with_),
         without=_own_names("--without", words.without),
         set_=_pins(words.set_),
+        gpus=_gpus(words.gpus),
         allow_unproven=words.allow_unproven,
         user=make_user_files(
             words.requirements,
@@ -189,6 +193,14 @@ def _destination(word: str | None) -> str:
             remedy="; ".join(f"--for {each}: {what}" for each, what in DESTINATIONS.items()),
         )
     return name
+
+
+def _gpus(words: str | None) -> tuple[str, ...]:
+    if words is None:
+        return ()
+    from trainwright.sagemaker.gpus import read_gpus
+
+    return read_gpus(words)
 
 
 def read_platform(word: str) -> str:

@@ -19,7 +19,7 @@ from trainwright.plan.conflict import conflict, own_of, packaged_pythons
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
-from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, keeps, objections, rules_against, words_of, worth
+from trainwright.plan.fit import FOR, GPUS, PLATFORM, WITH_APT, keeps, objections, rules_against, words_of, worth
 from trainwright.plan.offers import offers
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
@@ -320,6 +320,7 @@ def _with_only(request: Request, words: set[str]) -> Request:
         with_=named("--with", request.with_),
         without=named("--without", request.without),
         set_=tuple(pin for pin in request.set_ if f"--set {'='.join(pin)}" in words),
+        gpus=request.gpus if f"{GPUS} {','.join(request.gpus)}" in words else (),
         user=request.user if apt else request.user.replace(apt=()),
     )
 

@@ -59,6 +59,12 @@ class RequestWords(Words):
         "pytorch=index (may be repeated)",
         metavar="NAME=VERSION",
     )
+    gpus: str | None = Field(
+        default=None,
+        description="GPUs that its jobs use, comma-separated: 8.0,9.0 or ml.p4d,ml.p5; machine code for others is left "
+        "out of PyTorch, TensorFlow and NCCL",
+        values="gpus",
+    )
     allow_unproven: bool = Field(
         default=False, description="try a version that no image line has, based on the nearest one"
     )

@@ -1,6 +1,7 @@
 """NCCL: one copy, the one torch was built with."""
 
 import json
+import re
 
 import pytest
 
@@ -26,6 +27,21 @@ def library(probe):
     return next((file["real"] for file in named if file["on_loader_path"]), named[0]["real"])
 
 
+@pytest.fixture
+def architectures(host, python):
+    """``architectures(path)``: for each, how often NVIDIA's program finds machine code for it in a library."""
+    tool = python("import importlib.util as u, os; print(os.path.dirname((u.find_spec('triton') or u).origin or ''))")
+    tool += "/backends/nvidia/bin/cuobjdump"
+    if not host.file(tool).exists:
+        pytest.skip("the framework brings no cuobjdump")
+
+    def count(path):
+        found = re.findall(r"\.sm_(\d+)[a-z]?\.cubin", host.check_output("%s --list-elf %s", tool, path))
+        return {name: found.count(name) for name in set(found)}
+
+    return count
+
+
 @pytest.mark.usefixtures("of_the_container")
 def test_one_copy(probe):
     files = [file["real"] for file in probe["libraries"].get("libnccl", [])]
@@ -35,6 +51,23 @@ def test_one_copy(probe):
 @pytest.mark.usefixtures("of_the_container")
 def test_it_is_found_by_name(python):
     python("import ctypes; ctypes.CDLL('libnccl.so.2').ncclGetVersion")
+
+
+@pytest.mark.usefixtures("torch")
+def test_machine_code_is_for_the_chosen_gpus(architectures, library, plan, python):
+    gpus = next(c.get("gpus", []) for c in plan["components"] if c["name"] == "nccl")
+    if not gpus:
+        pytest.skip("the image has machine code for all GPUs")
+    of_torch = python("import os, torch; print(os.path.dirname(torch.__file__))") + "/lib/libtorch_cuda.so"
+    for path in (library, of_torch):
+        found = architectures(path)
+        kept = set()
+        for major, minor in (map(int, gpu.split(".")) for gpu in gpus):
+            runs = [int(each) for each in found if int(each) // 10 == major and int(each) % 10 <= minor]
+            assert runs, f"{path} has no machine code for {major}.{minor}"
+            kept.add(str(max(runs)))
+        # A unit that was compiled for other GPUs alone stays as it is; there are few of them.
+        assert all(found[each] < min(found[own] for own in kept) for each in set(found) - kept), (path, found)
 
 
 @pytest.mark.usefixtures("torch", "of_the_container")

@@ -56,6 +56,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW248", "instance_type", {"instance_type": "ml.p6e-gb200.36xlarge"}, image(), 2),
     ("TW249", "instance_type", {}, image(cuda="cpu"), 2),
     ("TW249", "instance_type", {"instance_type": "ml.m5.xlarge"}, image(), 2),
+    ("TW249", "instance_type", {"instance_type": "ml.g4dn.xlarge"}, image(cuda="12.4", gpus=("8.0", "9.0")), 2),
     ("TW250", "instance_type", {"instance_type": "ml.p5.48xlarge"}, image(), 2),
     ("TW250", "instance_type", {"instance_type": P3}, image(cuda="13.0"), 2),
     ("TW251", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 2),

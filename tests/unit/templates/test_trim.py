@@ -144,7 +144,7 @@ def test_layers_of_components_are_trimmed_and_the_users_are_not() -> None:
     macros = environment.from_string(
         '{% import "macros.j2" as docker with context %}{{ docker.install(c, without=["a/b"]) }}'
     )
-    install = [macros.render(plan=None, c={"name": name, "wheels": True}) for name in ("metis", "user")]
+    install = [macros.render(plan=None, c={"name": name, "wheels": True, "gpus": ()}) for name in ("metis", "user")]
     assert "&& /opt/tools/trim 'a/b' \\\n    && settle" in re.sub(r"\s*\n\s*", "\n    ", install[0])
     assert "trim" not in install[1] and "/opt/tools/into-layer" in install[1]
 
