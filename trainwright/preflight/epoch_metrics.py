@@ -25,19 +25,19 @@ _METRICS = ("tensorflow.keras.metrics.", "tensorflow.metrics.", "keras.metrics."
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if not code.tensorflow or code.incomplete or not code.mentions(*_RESETS):
+    if code.incomplete or not code.mentions(*_RESETS):
         return
-    made = [e for e in code.events if e.name.startswith(_METRICS) and e.last[:1].isupper()]
+    made = [e for e in code.events if e.name.startswith(_METRICS)]
     resets = code.ran(*_RESETS)
     known = [_metric(made, e.receiver) for e in resets]
-    if len(made) < 2 or not resets or any(e is None or r.detached for e, r in zip(known, resets, strict=True)):
+    if None in known:
         return
-    in_loops = [e for e in resets if e.loops and not e.under("flag", "one")]
+    in_loops = [e for e in resets if e.loops and not e.under("flag")]
     for event in made:
         if event.loops or event.detached or event in known or event.last == "Sum":  # what a whole run has seen
             continue
-        updates = [e for e in code.ran("update_state", live=True) if e.receiver is event.result]
-        asked = [e for e in code.ran("result", live=True) if e.receiver is event.result and e.loops]
+        updates = [e for e in code.ran("update_state") if e.receiver is event.result]
+        asked = [e for e in code.ran("result") if e.receiver is event.result and e.loops]
         for epoch in (e.loops[-1] for e in in_loops):
             batches = [e for e in updates if epoch in e.loops[:-1]]
             if batches and any(e.loops[-1] is epoch for e in asked):

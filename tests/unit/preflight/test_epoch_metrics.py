@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, but, codes
+from tests.support.training_scripts import P4D, but, codes, parser
 
 JOB: dict[str, Any] = {"instance_type": P4D, "plan": {"framework": "tensorflow"}}
 SCRIPT = """
@@ -55,12 +55,21 @@ Run().fit()
 """
 
 
-@pytest.mark.parametrize("text", [SCRIPT, CLASS, but(SCRIPT, "reset_state()", "reset_states()")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        SCRIPT,
+        CLASS,
+        but(SCRIPT, "reset_state()", "reset_states()"),
+        but(SCRIPT, "for epoch", "learned.reset_state()\nfor epoch"),
+    ],
+)
 def test_a_metric_of_all_epochs(text):
     assert "TW589" in codes(text, JOB)
 
 
 RESET = "    learned.reset_state()\n"
+ANEW = parser('"--anew", action="store_true"')
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,8 @@ RESET = "    learned.reset_state()\n"
         but(SCRIPT, RESET, "    for each in (learned, held):\n        each.reset_state()\n"),
         but(SCRIPT, RESET, "    for each in model.metrics:\n        each.reset_state()\n"),
         but(SCRIPT, RESET, ""),
+        but(SCRIPT, RESET, "    if args.anew:\n        learned.reset_state()\n", "import tens", f"{ANEW}import tens"),
+        but(SCRIPT, "tf.keras.metrics.M", "own_metrics.M"),
         but(SCRIPT, "held = tf", "seen = tf.keras.metrics.Mean()\n    held = tf", "held.result()", "seen.result()"),
         but(SCRIPT, 'MeanSquaredError(name="held")', 'Sum(name="held")'),
         but(SCRIPT, "held.result())\n", "held.result())\n    held.reset_state()\n"),
