@@ -25,10 +25,10 @@ _FINISH = "maybe_finalize_async_calls"
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if not code.mentions("async_save") or code.incomplete or code.mentions("AsyncCallsQueue"):
+    if code.incomplete or code.mentions("AsyncCallsQueue"):
         return
     saves = [e for e in code.ran("async_save", live=True) if e.name == f"{_SAVER}async_save"]
-    if not saves or any(e.detached or e.order > saves[-1].order for e in code.ran(_FINISH) if _waits(e)):
+    if not saves or any(e.order > saves[-1].order for e in code.ran(_FINISH) if _waits(e)):
         return
     what = f"`{saves[-1].text}`: nothing waits for it after training"
     path = saves[-1].arg("checkpoint_id", 1)

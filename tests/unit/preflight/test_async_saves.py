@@ -54,8 +54,12 @@ CASES: list[Case] = [
     ("TW581", "warning", SCRIPT.format(end=""), JOB),
     ("TW581", "warning", but(ONCE, WAIT, "").format(end=""), JOB),
     ("TW581", "error", but(ONCE, '"/opt/ml/checkpoints"', 'os.environ["SM_MODEL_DIR"]').format(end=""), JOB),
+    ("TW581", "error", but(ONCE, "checkpoint_id=os.path.join(self.root", 'os.path.join(os.environ["SM_MODEL_DIR"]')
+     .format(end=""), JOB),
+    ("TW581", "warning", but(ONCE, "checkpoint_id=", "storage_writer=").format(end=""), JOB),
     *[("TW581", False, SCRIPT.format(end=end), JOB) for end in (
         "keeper.finish()", "import atexit\natexit.register(keeper.finish)", "if keeper.root:\n    keeper.finish()",
+        "keeper.finish()\ndef keep_rates(rates):\n    async_save({{'rates': rates}}, checkpoint_id='/tmp/rates')",
     )],
     *[("TW581", False, ONCE.format(end=end), JOB) for end in (
         "maybe_finalize_async_calls()", "maybe_finalize_async_calls(blocking=last)",
