@@ -20,24 +20,18 @@ NOT_KEPT = Rule(
     remedy="self.save_hyperparameters() in __init__, or load_from_checkpoint(path, width=…).",
 )
 RULES = (NOT_KEPT,)
-_KEEPS = ("save_hyperparameters", "hparams", "hyper_parameters", "on_save_checkpoint", "CHECKPOINT_HYPER_PARAMS_KEY")
+_KEEPS = ("save_hyperparameters", "hparams", "on_save_checkpoint", "CHECKPOINT_HYPER_PARAMS_KEY")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if not code.mentions("load_from_checkpoint") or code.incomplete or code.imports(*LIGHTNING) is None:
-        return
-    if code.mentions(*_KEEPS) or code.says("^hyper_parameters$"):
+    if code.incomplete or code.mentions(*_KEEPS) or code.says("^hyper_parameters$"):
         return
     for event in code.ran("load_from_checkpoint", live=True):
         made = event.receiver.code if event.receiver is not None else None
-        if (
-            made is None
-            or event.opened
-            or event.under("error")
-            or len(event.args) > 2
-            or "hparams_file" in event.keywords
-        ):
+        if made is None or made.method("load_from_checkpoint") is not None:
+            continue
+        if event.opened or event.under("error") or event.arg("hparams_file", 2) is not None:
             continue
         missing = [name for name in _required(made) if name not in event.keywords]
         if missing and any(origin.startswith(LIGHTNING) for origin in made.origins()):

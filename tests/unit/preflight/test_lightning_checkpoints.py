@@ -34,6 +34,7 @@ OWN = (
     "def __init__(self, width, depth, lr=0.1):\n        super().__init__()\n"
     "        self.layer = torch.nn.Linear(width, 1)"
 )
+OVERRIDES = "def load_from_checkpoint(cls, path):\n        return super().load_from_checkpoint(path, width=8, depth=4)"
 
 
 def script(given: str = RIGHT, own: str = OWN, base: str = "self", keep: str = "pass") -> str:
@@ -47,9 +48,12 @@ def script(given: str = RIGHT, own: str = OWN, base: str = "self", keep: str = "
         script(f"{RIGHT}, map_location='cpu'"),
         script(f"{RIGHT}, width=8"),
         script(own="pass", base="self, width, depth"),
-        script(own=OWN.replace("depth, lr", "*, depth, lr")),
+        script(f"{RIGHT}, width=8", own=OWN.replace("depth, lr", "*, depth, lr")),
+        script(f"{RIGHT}, 'cpu'"),
+        "from huggingface_hub import PyTorchModelHubMixin\n"
+        + script().replace("Net(Base", "Net(Base, PyTorchModelHubMixin"),
     ],
-    ids=["path", "device", "one of two", "inherited", "by name"],
+    ids=["path", "device", "one of two", "inherited", "by name", "by place", "beside another base"],
 )
 def test_arguments_that_nothing_keeps(text):
     assert "TW587" in codes(text, JOB)
@@ -66,7 +70,20 @@ def test_arguments_that_nothing_keeps(text):
         script(own=OWN.replace("width, depth", "width=8, depth=4")),
         script(own=OWN.replace("width, depth, lr=0.1", "*sizes, **more")),
         script(f"{RIGHT}, hparams_file='hparams.yaml'"),
+        script(f"{RIGHT}, None, 'hparams.yaml'"),
+        script(f"{RIGHT}, width=8, depth=4", own=OWN.replace("depth, lr", "*, depth, lr")),
+        script(own=f"@keeps_arguments\n    {OWN}"),
         script().replace("best = Net.", "best = Other."),
+        script()
+        .replace("class Net", "class Plain(L.LightningModule):\n    pass\nclass Net")
+        .replace("= Net.", "= Plain."),
+        script().replace("best = ", f"def again():\n    return Net.load_from_checkpoint({RIGHT})\n# "),
+        script().replace(
+            "best = ", f"try:\n    best = Net.load_from_checkpoint({RIGHT}, **sizes)\nexcept OSError:\n    best = "
+        ),
+        script().replace("best = ", "state = {'hyper_parameters': {'width': 8, 'depth': 4}}\nbest = "),
+        "from nemo.core import ModelPT\n" + script().replace("Net(Base)", "Net(ModelPT)"),
+        script(own=f"{OWN}\n    @classmethod\n    {OVERRIDES}"),
     ],
 )
 def test_arguments_that_are_kept_or_given(text):
