@@ -71,13 +71,13 @@ def _counter(loop: ast.For) -> str:
     """Return the name with which a loop counts: ``for step, batch in enumerate(data)``; or nothing."""
     call = loop.iter
     name = ast.unparse(call.func).rpartition(".")[2] if isinstance(call, ast.Call) else ""
-    if name in ("tqdm", "trange") and isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Call):
+    if name == "tqdm" and isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Call):
         call = call.args[0]
         name = ast.unparse(call.func).rpartition(".")[2]
-    if name == "enumerate" and isinstance(loop.target, ast.Tuple) and isinstance(loop.target.elts[0], ast.Name):
-        return loop.target.elts[0].id
+    if name == "enumerate" and isinstance(loop.target, ast.Tuple):
+        return ast.unparse(loop.target.elts[0])
     plain = isinstance(call, ast.Call) and ast.unparse(call.func) in ("range", "trange")
-    return loop.target.id if plain and isinstance(loop.target, ast.Name) else ""
+    return ast.unparse(loop.target) if plain else ""
 
 
 def _of_steps(loop: ast.AST, counter: str) -> bool:
