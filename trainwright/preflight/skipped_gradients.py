@@ -73,7 +73,7 @@ def _times_zero(node: ast.AST) -> bool:
 
 def _skips(event: Event) -> bool:
     """Return whether a collective is called once for each gradient that there is, or of a row of those."""
-    if event.role != "collective" or event.by_rank is not None or not event.node.args:
+    if event.role != "collective" or event.by_rank is not None:
         return False
     if any(_there_is(event.module, guard.node) is guard.side for guard in event.guards):
         return bool(event.loops)
@@ -102,7 +102,7 @@ def _selects(module: Module, node: ast.AST) -> bool:
 def _made_of(event: Event, depth: int = 3) -> list[ast.AST]:
     """Return the parts of what a collective gets, also those of the names in it that its function sets."""
     function = enclosing_function(event.module, event.node)
-    found = list(ast.walk(event.node.args[0]))
+    found = list(ast.walk(event.node))
     assigned = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
     for _ in range(depth):
         names = {n.id for n in found if isinstance(n, ast.Name)}

@@ -81,7 +81,11 @@ MIXER = "mixer = Mixer"
     [
         (True, SCRIPT),
         (True, but(SCRIPT, GUARD, LEAVES)),
+        (True, but(SCRIPT, "if p.grad", "if p.requires_grad and p.grad")),
+        (True, but(SCRIPT, "dist.all_reduce(p.grad)", "dist.all_reduce(tensor=p.grad)")),
+        (True, but(SCRIPT, CHOICE, "dist.get_rank() % 3")),
         (True, but(SCRIPT, LOOP, FLAT)),
+        (True, but(SCRIPT, LOOP, FLAT.replace("all_reduce(flat)", "all_reduce(tensor=flat)"))),
         (True, but(SCRIPT, USES, IF)),
         (True, but(SCRIPT, USES, "getattr(self, 'head_' + task)(self.body(x))")),
         (True, but(SCRIPT, "net(x.cuda(), task)", "net(x.cuda(), task=task)")),
@@ -110,7 +114,9 @@ MIXER = "mixer = Mixer"
                 ),
             ),
         ),
+        (False, but(SCRIPT, LOOP, FLAT.replace("g in grads", "g in filled(net)"))),
         (False, but(SCRIPT, USES, "self.heads['a'](self.body(x)) * len(task)")),
+        (False, but(SCRIPT, USES, "getattr(self, 'first')(self.body(x)) * len(task)")),
         (
             False,
             but(
