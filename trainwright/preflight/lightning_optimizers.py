@@ -85,7 +85,7 @@ def _chosen(code: ScriptFacts) -> bool:
 
 def _manual(model: Value) -> bool:
     """Return whether a module certainly says that it has no automatic optimization."""
-    if not model.instance or model.code is None or sum(made.startswith("script.") for made in model.made) > 1:
+    if model.code is None or sum(made.startswith("script.") for made in model.made) > 1:
         return False
     own = (model.attrs or {}).get("automatic_optimization") or model.code.fields.get("automatic_optimization")
     if own is not None:

@@ -47,6 +47,7 @@ BY_HAND = {
     "options": "gradient_clip_val=1.0",
     "call": "fit(Net(), loader)",
 }
+PROPERTY = "@property\n    def automatic_optimization(self):\n        {}\n"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ BY_HAND = {
         {"options": "accumulate_grad_batches=4"},
         {"options": "**{'gradient_clip_val': 1, 'max_epochs': 3}"},
         {"init": "pass", "field": "automatic_optimization = False"},
-        {"init": "pass", "field": "@property\n    def automatic_optimization(self):\n        return False\n"},
+        {"init": "pass", "field": PROPERTY.format("return False")},
         {"call": "fit(model=Net(), train_dataloaders=loader)"},
         {"base": "L.LightningModule"},
     ],
@@ -82,6 +83,9 @@ def test_a_trainer_that_is_to_do_what_the_module_does_by_hand(changed):
         {"call": "test(Net(), loader)"},
         {"call": "fit(make(), loader)"},
         {"init": "if by_hand:\n            self.automatic_optimization = False"},
+        {"init": "pass", "field": PROPERTY.format("if self.by_hand:\n            return False\n        return True")},
+        {"init": "pass", "field": PROPERTY.format("return not self.by_hand")},
+        {"call": "fit(Net() if DEBUG else Base(), loader)"},
     ],
 )
 def test_a_trainer_that_leaves_it_to_the_module(changed):
@@ -123,6 +127,7 @@ PARTS = (
     "        decay = rates.CosineAnnealingLR(optimizer, T_max=total - int(0.1 * total))\n"
     "        schedule = rates.SequentialLR(optimizer, [warmup, decay], milestones=[int(0.1 * total)])"
 )
+CHAINED = "ChainedScheduler([warmup, decay])"
 IN_DICT = '{"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule}}'
 RETURNED = {
     "base": "LightningModule",
@@ -146,6 +151,9 @@ RETURNED = {
         {"made": f"schedule = get_cosine_schedule_with_warmup(optimizer, 100, {TOTAL})"},
         {"made": f"total = {TOTAL}\n        schedule = rates.LambdaLR(optimizer, lambda step: 1 - min(step, total))"},
         {"made": PARTS},
+        {"made": PARTS.replace("[warmup, decay]", "schedulers=[warmup, decay]")},
+        {"made": PARTS.replace("SequentialLR(optimizer, [warmup, decay], milestones=[int(0.1 * total)])", CHAINED)},
+        {"more": "other = rates.SequentialLR(optimizer, made_elsewhere(optimizer), milestones=[3])"},
     ],
     ids=[
         "dict",
@@ -159,6 +167,9 @@ RETURNED = {
         "transformers",
         "lambda",
         "two",
+        "by name",
+        "chained",
+        "beside another",
     ],
 )
 def test_a_schedule_over_all_batches_that_is_stepped_per_epoch(changed):
@@ -184,6 +195,8 @@ STEP = '{"scheduler": schedule, "interval": "step"}'
         {"made": "schedule = rates.OneCycleLR(optimizer, 0.1, total_steps=20)"},
         {"made": PARTS, "returned": f'{{"optimizer": optimizer, "lr_scheduler": {STEP}}}'},
         {"more": "def after(module):\n    module.lr_schedulers().step()\n"},
+        {"more": "def by_hand(net):\n    net.automatic_optimization = False\n"},
+        {"returned": "optimizer", "more": f"rate = rates.LinearLR(other, total_iters={TOTAL[5:]})"},
         {"base": "Callback"},
         {
             "made": f'{RETURNED["made"]}\n        settings = {{"scheduler": schedule}}\n'
