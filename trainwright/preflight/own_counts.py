@@ -100,17 +100,15 @@ def _divided(place: _Place, total: str) -> ast.BinOp | ast.AugAssign | None:
     """Return where a sum of a measure is divided, after its reduction, by a number that this process counted."""
     names = {total}
     later = [n for n in place.nodes if getattr(n, "lineno", 0) > place.event.line]
-    adds = {enclosing_function(place.module, each) for each, _ in _added(place)}
+    adds = {enclosing_function(place.module, each) for each in _added(place)}
     later += [n for n in place.beside if enclosing_function(place.module, n) not in adds]
     for node in sorted(later, key=lambda each: getattr(each, "lineno", 0)):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and _base(node.value) in names:
             names.add(ast.unparse(node.targets[0]))
-        divides = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
-        if not divides or not isinstance(node, ast.BinOp | ast.AugAssign):
+        if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, ast.Div):
             continue
         above, below = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
-        loops = _measured(place, total) if _base(above) in names else []
-        if loops and _counted(place, total, below, loops):
+        if _base(above) in names and _measured(place, total) and _counted(place, total, below):
             return node
     return None
 
@@ -133,22 +131,22 @@ def _base(node: ast.expr) -> str:
     return ""
 
 
-def _measured(place: _Place, total: str) -> list[ast.AST]:
-    """Return the loops over this process's share of the data in which a sum, or what it is made of, is added up."""
+def _measured(place: _Place, total: str) -> bool:
+    """Return whether a sum, or what it is made of, is added up over this process's share of the data."""
     names = {total}
     for node in place.nodes:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == total and node.lineno < place.event.line:
             names |= {ast.unparse(each) for each in ast.walk(node.value) if isinstance(each, ast.Name | ast.Attribute)}
     out = any("out" in value.tags for value in place.event.args[:1])
-    return [
-        loop
-        for added, loop in _added(place)
-        if _base(added.target) in names and not _counts(place, added.value)
-        if out or _MEASURES.search(ast.unparse(added.value))
-    ]
+    return any(
+        _base(added.target) in names
+        and not _counts(place, added.value)
+        and (out or _MEASURES.search(ast.unparse(added.value)))
+        for added in _added(place)
+    )
 
 
-def _added(place: _Place) -> Iterator[tuple[ast.AugAssign, ast.AST]]:
+def _added(place: _Place) -> Iterator[ast.AugAssign]:
     """Yield what is added to in a loop over this process's share of the data, also by methods of the same class."""
     for node in (*place.nodes, *place.beside):
         if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
@@ -162,7 +160,7 @@ def _added(place: _Place) -> Iterator[tuple[ast.AugAssign, ast.AST]]:
             loops = (each for e, code in codes if code is not None and code.node is function for each in e.loops)
             loop = next((each for each in loops if _of_share(place.code.iterated(each))), None)
         if loop is not None:
-            yield node, loop
+            yield node
 
 
 def _of_share(value: Value | None) -> bool:
@@ -188,10 +186,10 @@ def _counts(place: _Place, added: ast.expr) -> bool:
     return bool(given) and all(_COUNTS.search(ast.unparse(each)) for each in given)
 
 
-def _counted(place: _Place, total: str, below: ast.expr, loops: list[ast.AST]) -> bool:
+def _counted(place: _Place, total: str, below: ast.expr) -> bool:
     """Return whether a number is one that this process counted and never shares."""
     if isinstance(below, ast.Call) and isinstance(below.func, ast.Name) and below.func.id in ("float", "max", "int"):
-        return bool(below.args) and _counted(place, total, below.args[0], loops)
+        return bool(below.args) and _counted(place, total, below.args[0])
     if isinstance(below, ast.Call):
         lengths = (e for e in place.code.ran("len") if e.node is below)
         return any("own-batches" in e.result.tags for e in lengths)
@@ -200,9 +198,9 @@ def _counted(place: _Place, total: str, below: ast.expr, loops: list[ast.AST]) -
     text = ast.unparse(below)
     given = [n.value for n in place.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == text]
     if len(given) == 1 and isinstance(given[0], ast.Call) and ast.unparse(given[0].func) == "len":
-        return _counted(place, total, given[0], loops)
-    added = [(each, loop) for each, loop in _added(place) if ast.unparse(each.target) == text]
-    return bool(added) and all(_counts(place, each.value) and loop in loops for each, loop in added)
+        return _counted(place, total, given[0])
+    added = [each for each in _added(place) if ast.unparse(each.target) == text]
+    return bool(added) and all(_counts(place, each.value) for each in added)
 
 
 def _shared(place: _Place, total: str, text: str) -> bool:

@@ -62,6 +62,7 @@ rate.share()
 print(rate.value())
 """
 )
+SET = "    def of(self, n):\n        self.n = n\n"
 
 
 def function(
@@ -88,6 +89,10 @@ def function(
         function(value="right /= len(batches)\n    value = right", measure="F.cross_entropy(out, y.cuda())"),
         function("for each in (right, other):\n        dist.all_reduce(each)"),
         function("hits = torch.tensor([float(right)]).cuda()\n    dist.all_reduce(hits)", "value = hits[0].item() / n"),
+        function(value="value = right.item() / n\n    print(right * dist.get_world_size())"),
+        function(count="size").replace("out = net", "size = y.size(0)\n        out = net"),
+        function().replace("in batches:", "in tqdm(batches):").replace("import os", "import os\nfrom tqdm import tqdm"),
+        function().replace("for x, y in batches", "for i, (x, y) in enumerate(batches)"),
         function("if dist.is_initialized():\n        dist.reduce(right, 0)"),
         METER.format(join="dist.all_reduce(self.hits)"),
     ],
@@ -101,6 +106,10 @@ def test_a_sum_of_all_processes_is_divided_by_the_count_of_one(script):
     "script",
     [
         function(value="value = right.item() / len(held_out)"),
+        function(value="value = right.item() / float(len(held_out))"),
+        function(value="value = right.item() / TOTAL"),
+        function(value="value = mean_of_processes(right.item() / n)"),
+        function(value="value = right.item() / n\n    value = reduce_mean(value)"),
         function(value="value = right.item() / (n * dist.get_world_size())"),
         function(value="value = right.item() / n / dist.get_world_size()"),
         function(value="value = right.item() / n", shown="examine(net, batches) / dist.get_world_size()"),
@@ -120,6 +129,7 @@ def test_a_sum_of_all_processes_is_divided_by_the_count_of_one(script):
         # Each process sees all of the data: which number is right, another rule says.
         function().replace(", sampler=part", ""),
         METER.format(join="dist.all_reduce(self.hits)\n        self.n = total_over_processes(self.n)"),
+        METER.format(join="dist.all_reduce(self.hits)").replace("    def value", SET + "    def value"),
         METER.format(join="dist.all_reduce(self.hits)").replace("/ self.n\n", "/ self.n / dist.get_world_size()\n"),
         METER.format(
             join="both = torch.tensor([self.hits, self.n]).cuda()\n        dist.all_reduce(both)\n"
