@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.measured import PAGE, Measured, measured, with_part  # noqa: E402
+from bench.sizes import FOR_GPUS  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.proofs.proof import read  # noqa: E402
 
@@ -130,6 +131,7 @@ def efa(values: Values) -> tuple[str, None]:
 SIZES, LAYERS = ("sizes", "sizes.py"), ("layers", "layers.py --write")
 GOALS = (
     Goal("`cu124`: size, unpacked / compressed", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, "pytorch:cu124"),
+    Goal("the same for A100 and H100 alone (`--gpus`)", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, FOR_GPUS),
     Goal(
         "the default CUDA line, with EFA (AWS's own: 21 to 28 GB)",
         "≤ 5.5 / 3.0 GB",
@@ -184,7 +186,8 @@ def figures(goal: Goal) -> Measured | None:
         return found
     if found is None or goal.about not in found.values:
         return proven(goal.about)
-    return found.replace(values=found.values[goal.about])
+    values = found.values[goal.about]
+    return Measured(date=values.get("date", found.date), machine=values.get("machine", found.machine), values=values)
 
 
 def rows() -> Iterator[str]:

@@ -34,7 +34,7 @@ def keep(name: str, values: dict[str, Any], engine: Engine | None = None) -> Pat
         values: what was measured.
         engine: the container engine, if one was used.
     """
-    found = Measured(date=f"{datetime.now(UTC):%Y-%m-%d}", machine=machine(engine), values=values)
+    found = Measured(date=today(), machine=machine(engine), values=values)
     path = FOLDER / f"{name}.json"
     write_atomically(path, json.dumps(found.as_json(), indent=1, sort_keys=True) + "\n")
     return path
@@ -48,6 +48,11 @@ def measured(name: str) -> Measured | None:
     """
     path = FOLDER / f"{name}.json"
     return parse_record(Measured, read_json(path), str(path)) if path.is_file() else None
+
+
+def today() -> str:
+    """The date of a measurement."""
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def machine(engine: Engine | None = None) -> str:

@@ -15,13 +15,14 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.measured import keep, measured  # noqa: E402
+from bench.measured import keep, machine, measured, today  # noqa: E402
 from trainwright.cli.output import say  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
 
-# The second: what a request for the framework alone takes; bench/efa.py weighs it without EFA for NCCL.
-LINES = ("pytorch:cu124", "pytorch", "pytorch:cpu")
+# The third: what a request for the framework alone takes; bench/efa.py weighs it without EFA for NCCL.
+FOR_GPUS = "pytorch:cu124 --gpus 8.0,9.0"
+LINES = ("pytorch:cu124", FOR_GPUS, "pytorch", "pytorch:cpu")
 _CHUNK = 1 << 20
 
 
@@ -84,7 +85,8 @@ def main() -> None:
     before = measured("sizes")
     found = dict(before.values) if before is not None else {}
     for request in words.requests:
-        found[request] = weigh(engine, request, words.site)
+        # Those of other requests may be from another day and machine.
+        found[request] = {**weigh(engine, request, words.site), "date": today(), "machine": machine(engine)}
         each = found[request]
         print(f"{request}: {each['image']}: {size(each['unpacked'])} unpacked, {size(each['compressed'])} compressed")
         keep("sizes", found, engine)

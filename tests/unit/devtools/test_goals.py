@@ -79,7 +79,7 @@ def cells(row: str) -> list[str]:
 
 def test_what_was_never_measured_says_so(folder):
     found = [cells(row) for row in goals.rows()]
-    assert len(found) == len(goals.GOALS) == 15
+    assert len(found) == len(goals.GOALS) == 16
     assert {tuple(row[2:5]) for row in found} == {("not measured", "", "")}
 
 
@@ -101,6 +101,14 @@ def test_a_row_says_when_and_on_what_it_was_measured(folder):
     kept = measured.measured("again")
     assert kept is not None and again[2:5] == ["0.4 s", "yes", f"{kept.date}, {kept.machine}"]
     assert (cpu[2], cpu[3], cuda[2]) == ("897.0 MB", "yes", "not measured")
+    assert cpu[4] == f"{kept.date}, {kept.machine}"
+
+
+def test_a_size_keeps_the_day_on_which_it_was_weighed(folder):
+    of_another_day = {"unpacked": 897_000_000, "date": "2026-11-26", "machine": "2 cores"}
+    measured.keep("sizes", {"pytorch:cpu": of_another_day})
+    (row,) = [cells(row) for row in goals.rows() if row.startswith("| `cpu`")]
+    assert row[4] == "2026-11-26, 2 cores"
 
 
 def test_a_line_that_no_bench_has_weighed_has_the_size_in_its_proof(folder, monkeypatch):
