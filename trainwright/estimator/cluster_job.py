@@ -19,7 +19,7 @@ from trainwright.estimator.create_training_job import MODEL_DIR, base_name, prog
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.subject import Cluster, Subject
 from trainwright.sagemaker.instances import Instance
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job_parts import FileSystem
 from trainwright.user.files import FoundFile, code_files
 
 CODE = "/opt/ml/code"

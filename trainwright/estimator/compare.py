@@ -9,7 +9,7 @@ from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError
 from trainwright.estimator.create_training_job import base_name
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Compiler
+from trainwright.sagemaker.job_parts import Compiler
 
 TORCHRUN_SINCE = (1, 13)  # the first PyTorch for which the SDK offers torch_distributed on GPUs
 

@@ -20,7 +20,7 @@ from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject, enabled, part
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import XLA, compile_distribution
-from trainwright.sagemaker.job import Channel, FileSystem
+from trainwright.sagemaker.job_parts import Channel, FileSystem
 from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 COMPILER = "sagemaker_training_compiler_enabled"

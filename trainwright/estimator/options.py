@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwright.estimator.python_source import PythonSource, call
-from trainwright.sagemaker.job import Job, Kept
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import Kept
 
 Config = Callable[..., PythonSource | None]
 SHAPES = "sagemaker.core.shapes"

@@ -18,7 +18,7 @@ from trainwright.estimator.create_training_job import (
 from trainwright.estimator.python_source import PythonSource, call, entry_of, folder_of, head, literal
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job_parts import FileSystem
 
 CLASSES = {"pytorch": ("sagemaker.pytorch", "PyTorch"), "tensorflow": ("sagemaker.tensorflow", "TensorFlow")}
 GENERIC = ("sagemaker.estimator", "Estimator")

@@ -10,7 +10,7 @@ from trainwright.estimator.python_source import PythonSource, call, folder_of, h
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job_parts import FileSystem
 
 CONFIGS = "sagemaker.train.configs"
 SHAPES = "sagemaker.core.shapes"

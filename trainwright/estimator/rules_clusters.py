@@ -16,7 +16,7 @@ from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.rules_job import INCOMPLETE
 from trainwright.estimator.subject import Cluster, Subject
 from trainwright.estimator.volumes import OWN_VOLUMES, volume_name
-from trainwright.sagemaker.job import Channel
+from trainwright.sagemaker.job_parts import Channel
 
 AGENT = "hyperpod-elastic-agent 1.1.3, its metadata and README"
 LAUNCHER = Rule(

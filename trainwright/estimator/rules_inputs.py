@@ -9,7 +9,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.core.misfits import in_words
 from trainwright.core.records import MisfitError, read_record
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Channel, FileSystem
+from trainwright.sagemaker.job_parts import Channel, FileSystem
 
 API = "CreateTrainingJob, AWS's API reference"
 CHANNEL = Rule(

@@ -11,7 +11,8 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.rules_inputs import channel
 from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject, enabled
-from trainwright.sagemaker.job import DEFAULT_VOLUME_GB, Channel, FileSystem, Job
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import DEFAULT_VOLUME_GB, Channel, FileSystem
 
 API = "AWS's API reference"
 DOCUMENTED = Rule(

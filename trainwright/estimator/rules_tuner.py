@@ -10,7 +10,7 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
 from trainwright.estimator.tuning import combinations, jobs_of
-from trainwright.sagemaker.job import TunedRange, Tuner
+from trainwright.sagemaker.job_parts import TunedRange, Tuner
 
 API = "AWS's API reference"
 OBJECTIVE = Rule(

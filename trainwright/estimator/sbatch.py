@@ -16,7 +16,7 @@ from trainwright.estimator.create_training_job import MODEL_DIR, program
 from trainwright.estimator.manifest import comments
 from trainwright.estimator.subject import Subject
 from trainwright.estimator.volumes import OWN_VOLUMES
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job_parts import FileSystem
 
 PORT = 29400  # torchrun's own default for a rendezvous (torch.distributed.run)
 # Interfaces between containers and a host, as AWS's examples leave them out.

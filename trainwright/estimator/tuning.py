@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from trainwright.estimator.python_source import PythonSource, call, literal
-from trainwright.sagemaker.job import Job, TunedRange, Tuner
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import TunedRange, Tuner
 
 LONGEST_NAME = 32
 RANGES = "sagemaker.parameter"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwright.estimator.cluster_job import ClusterJob, Mount
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job_parts import FileSystem
 
 CAPACITY = "1200Gi"  # the drivers ignore it, and Kubernetes requires it
 # Volumes that are not channels, here and in the pods.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.sagemaker.job import Job, PlanRequest
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import PlanRequest
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuildRecord
@@ -118,6 +119,7 @@ def resolve_plan(image: PlanRequest) -> Plan:
         base=image.base,
         with_=",".join(image.with_) or None,
         without=",".join(image.without) or None,
+        gpus=",".join(image.gpus) or None,
     )
     return resolve(request, open_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
 

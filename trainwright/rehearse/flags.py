@@ -15,7 +15,7 @@ from trainwright.rehearse.job_limits import check_job
 from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.rehearse.starts import check_start
 from trainwright.rehearse.words import DEFAULT_INSTANCE, STARTS, RehearsalWords
-from trainwright.sagemaker.job import InstanceGroup
+from trainwright.sagemaker.job_parts import InstanceGroup
 
 LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
 # Words for common distributions; all others are given as JSON.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalStart
-from trainwright.sagemaker.job import InstanceGroup
+from trainwright.sagemaker.job_parts import InstanceGroup
 
 INTERFACE = "eth0"
 GROUP = "homogeneousCluster"  # what the platform calls the only group of a cluster of one instance type

@@ -13,7 +13,8 @@ from trainwright.estimator.estimate import generate
 from trainwright.estimator.image import packages_of
 from trainwright.estimator.subject import Subject
 from trainwright.preflight.carried import resolve_plan
-from trainwright.sagemaker.job import Job, PlanRequest
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import PlanRequest
 
 folder = pytest.fixture(scope="module")(source_folder)
 

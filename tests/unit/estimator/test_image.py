@@ -11,7 +11,9 @@ from trainwright.estimator.image import facts_of_labels, facts_of_name, facts_of
 from trainwright.estimator.image_labels import ecr_labels
 from trainwright.plan.request import make_request as image_request
 from trainwright.plan.resolve import resolve
+from trainwright.preflight.carried import resolve_plan
 from trainwright.push.references import PushPlace
+from trainwright.sagemaker.job_parts import PlanRequest
 from trainwright.site.site import Site
 
 
@@ -24,6 +26,13 @@ def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
     of_labels = facts_of_labels("x", plan.labels)
     assert of_labels is not None
     assert of_labels.replace(reference=of_plan.reference, origin="plan") == of_plan
+
+
+def test_the_gpus_that_a_job_file_names_are_those_of_its_image():
+    plan = resolve_plan(PlanRequest(framework="pytorch", cuda="cu124", version="2.6.0", gpus=("ml.p4d", "H100")))
+    of_labels = facts_of_labels("x", plan.labels)
+    assert facts_of_plan(plan).gpus == ("8.0", "9.0")
+    assert of_labels is not None and of_labels.gpus == ("8.0", "9.0")
 
 
 def test_a_short_tag_says_what_its_images_have_in_common():

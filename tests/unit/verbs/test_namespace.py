@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.cli.tasks import VerbTask
-from trainwright.sagemaker.job import Job, PlanRequest
+from trainwright.sagemaker.job import Job
+from trainwright.sagemaker.job_parts import PlanRequest
 from trainwright.verbs import namespace as collection
 from trainwright.verbs.estimator import JobWords, PlanWords
 from trainwright.verbs.namespace import namespace
