@@ -82,7 +82,14 @@ def fatbin(unit: int, parts: Sequence[Part]) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 
-def library(folder: Path, units: Sequence[Sequence[Part]], *, more: str = "", spoilt: bytes = b"") -> Path:
+def library(
+    folder: Path,
+    units: Sequence[Sequence[Part]],
+    *,
+    more: str = "",
+    spoilt: bytes = b"",
+    flags: Sequence[str] = ("-shared",),
+) -> Path:
     """A library with these fat binaries, a wrapper for each, and other sections before and behind them."""
     whole, places = b"", []
     for number, parts in enumerate(units):
@@ -93,7 +100,7 @@ def library(folder: Path, units: Sequence[Sequence[Part]], *, more: str = "", sp
     text = f'{SOURCE}static struct wrapper wrappers[] IN(".nvFatBinSegment") = {{{rows}}};\n{FUNCTIONS}{more}'
     (folder / "it.c").write_text(text)
     made = folder / "it.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", made, "it.c"], cwd=folder, check=True)
+    subprocess.run(["gcc", *flags, "-fPIC", "-o", made, "it.c"], cwd=folder, check=True)
     return made
 
 
@@ -141,6 +148,7 @@ UNITS = [
         ([75], [[(CUBIN, 75)], [(PTX, 50)], [(CUBIN, 90)]]),
         ([103], [[(PTX, 90)], [(CUBIN, 100)], [(CUBIN, 90)]]),
         ([120], [[(PTX, 90)], [(PTX, 50)], [(CUBIN, 90)]]),
+        ([60], [[(CUBIN, 70)], [(PTX, 50)], [(CUBIN, 90)]]),  # PTX is for newer GPUs only
     ],
 )
 def test_each_gpu_finds_what_it_would_have_run(
@@ -175,6 +183,43 @@ def test_a_library_that_was_stripped(tool: ModuleType, trim: ModuleType, tmp_pat
     assert tool.keep(trim, str(made), [80]) == 0
 
 
+def test_its_other_sections_are_found_where_they_are_now(tool: ModuleType, trim: ModuleType, tmp_path: Path) -> None:
+    def contents(name: str) -> str:
+        shown = subprocess.run(["readelf", "-x", name, made], check=True, capture_output=True, text=True).stdout
+        return "".join(line for line in shown.splitlines(keepends=True) if "0x" in line)
+
+    made = library(tmp_path, UNITS)
+    names = [".data", ".comment", ".nvFatBinSegment"]
+    before = [contents(name) for name in names[:2]]
+    assert tool.keep(trim, str(made), [80]) > 0
+    assert [contents(name) for name in names[:2]] == before and "b1436246" in contents(names[2])
+
+
+def test_a_program_finds_its_own_list_of_segments(tool: ModuleType, trim: ModuleType, tmp_path: Path) -> None:
+    # PT_PHDR, which linkers write into programs and lld into libraries, too: the loader computes addresses from it.
+    made = library(tmp_path, UNITS, more="int main(void) { return answer(); }", flags=("-pie",))
+    assert tool.keep(trim, str(made), [80]) > 0
+    assert subprocess.run([made], check=False).returncode == 42
+
+
+def test_a_library_that_would_be_ruined_stays(
+    tool: ModuleType, trim: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def careless(old: bytes, smaller: str, *more: object) -> int:
+        gone: int = write(old, smaller, *more)
+        data = Path(smaller).read_bytes()
+        Path(smaller).write_bytes(data.replace(b"GCC: (", b"GCC: [").replace(struct.pack("<4I", 1, 2, 3, 4), bytes(16)))
+        return gone
+
+    write = tool.write
+    monkeypatch.setattr(tool, "write", careless)
+    made = library(tmp_path, UNITS)
+    before = made.read_bytes()
+    with pytest.raises(tool.Strange):
+        tool.keep(trim, str(made), [80])
+    assert made.read_bytes() == before and not list(tmp_path.glob("*.kept"))
+
+
 def test_nothing_to_leave_out(tool: ModuleType, trim: ModuleType, tmp_path: Path) -> None:
     made = library(tmp_path, [[(CUBIN, 80)], [(CUBIN, 80)]])
     before = made.read_bytes()
@@ -185,6 +230,11 @@ def test_nothing_to_leave_out(tool: ModuleType, trim: ModuleType, tmp_path: Path
 STRANGE = {
     "a pointer into one": ('IN(".data.rel") const char *inside = fatbins + 16;', b""),
     "a second pointer to one": ('IN(".data.rel") const char *start = fatbins;', b""),
+    "a wrapper of a part of one": (
+        'static struct wrapper odd IN(".nvFatBinSegment") = {0x466243b1, 1, fatbins + 16, 0};',
+        b"",
+    ),
+    "a part without a length": ("", fatbin(0, UNITS[0])[:20] + bytes(12) + fatbin(0, UNITS[0])[32:]),
     "a symbol among them": (
         '__asm__(".section .nv_fatbin\\n.globl seen\\n.set seen, fatbins + 8\\n.text");',
         b"",
