@@ -60,6 +60,23 @@ for x in loader:
     (output @ output.t()).sum().backward()
 """
 )
+# The same in a loss that is a module: its own call, with the model's output, is followed.
+IN_LOSS = but(
+    PAIRS,
+    "for x in loader:",
+    """class Contrast(torch.nn.Module):
+    def forward(self, output):
+        output = gathered(output)
+        return (output @ output.t()).sum()
+contrast = Contrast()
+for x in loader:""",
+    """    output = model(x)
+    output = gathered(output)
+    (output @ output.t()).sum().backward()
+""",
+    """    contrast(model(x)).backward()
+""",
+)
 LAYERS = """
 import os, torch
 import torch.distributed as dist
@@ -219,6 +236,9 @@ CASES: list[Case] = [
     ("TW128", False, ZERO, JOB),
     ("TW128", True, but(ZERO, "optimizer.consol", "if dist.get_rank() == 0:\n    optimizer.consol"), JOB),
     ("TW524", True, PAIRS, JOB),
+    ("TW524", True, IN_LOSS, JOB),
+    ("TW524", False, but(IN_LOSS, "    output = gathered(", "    others = gathered(", "@ output", "@ others"), JOB),
+    ("TW524", False, but(IN_LOSS, "contrast(model(x)).backward()", "contrast(x)\n    model(x).sum().backward()"), JOB),
     ("TW524", False, but(PAIRS, "    return", "    all_of_it[dist.get_rank()] = tensor\n    return"), JOB),
     ("TW524", False, but(PAIRS, "output = gathered(", "others = gathered(", "output @ output", "others @ output"), JOB),
     ("TW524", False, but(PAIRS, "output = gathered(", "shown = gathered("), JOB),
