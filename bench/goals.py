@@ -131,7 +131,7 @@ def efa(values: Values) -> tuple[str, None]:
 SIZES, LAYERS = ("sizes", "sizes.py"), ("layers", "layers.py --write")
 GOALS = (
     Goal("`cu124`: size, unpacked / compressed", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, "pytorch:cu124"),
-    Goal("the same for A100 and H100 alone (`--gpus`)", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, FOR_GPUS),
+    Goal("the same for A100 and H100 alone (`--for-gpus`)", "≤ 5.0 / 2.7 GB", weight(5.0, 2.7), *SIZES, FOR_GPUS),
     Goal(
         "the default CUDA line, with EFA (AWS's own: 21 to 28 GB)",
         "≤ 5.5 / 3.0 GB",

@@ -21,7 +21,7 @@ from trainwright.core.layout import size  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
 
 # The third: what a request for the framework alone takes; bench/efa.py weighs it without EFA for NCCL.
-FOR_GPUS = "pytorch:cu124 --gpus 8.0,9.0"
+FOR_GPUS = "pytorch:cu124 --for-gpus 8.0,9.0"
 LINES = ("pytorch:cu124", FOR_GPUS, "pytorch", "pytorch:cpu")
 _CHUNK = 1 << 20
 

@@ -53,7 +53,7 @@ def request(
     with_: Iterable[str] = (),
     without: Iterable[str] = (),
     set_: Mapping[str, str] | None = None,
-    gpus: Iterable[str] = (),
+    for_gpus: Iterable[str] = (),
     requirements: Path | None = None,
     apt: Iterable[str] = (),
     run: Path | None = None,
@@ -69,7 +69,7 @@ def request(
         platform: the processor of its hosts: ``linux/amd64`` (the default) or ``linux/arm64``.
         with_: components to add; ``without``: components to leave out.
         set_: component and version, or component and provider.
-        gpus: whose machine code is kept: compute capabilities, names of GPUs or instance types (default: all).
+        for_gpus: whose machine code is kept: compute capabilities, names of GPUs or instance types (default: all).
         requirements: the file of ``--with-requirements``.
         apt: packages of the distribution; ``run``: the script of ``--with-run``.
 
@@ -88,7 +88,7 @@ def request(
         with_=",".join(with_) or None,
         without=",".join(without) or None,
         set_=tuple(f"{name}={value}" for name, value in (set_ or {}).items()),
-        gpus=",".join(gpus) or None,
+        for_gpus=",".join(for_gpus) or None,
         requirements=None if requirements is None else str(requirements),
         apt=tuple(apt),
         run=None if run is None else str(run),

@@ -1,7 +1,7 @@
 """One CUDA line in full, through the program: the main job of the README, with a compiler, on Debian 13.
 
-It has machine code for two kinds of GPUs alone; without ``--gpus`` there is a step less. NCCL's plugin is compiled from
-a stand-in for its archive (``tests/twin/shapes/ofi-1.21``), which no registry has.
+It has machine code for two kinds of GPUs alone; without ``--for-gpus`` there is a step less. NCCL's plugin is compiled
+from a stand-in for its archive (``tests/twin/shapes/ofi-1.21``), which no registry has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def built(program, tmp_path_factory):
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
     line = ("--framework", "pytorch", "--cuda", "cu130", "--version", "2.13.0")
-    more = ("--with", "cuda-compiler", "--gpus", "ml.p4d,H100", "--json", "--progress", "plain")
+    more = ("--with", "cuda-compiler", "--for-gpus", "ml.p4d,H100", "--json", "--progress", "plain")
     done = program("build", *line, *with_standin(tmp_path_factory.mktemp("plugin")), *more)
     assert done.code == 0, done.err[-4000:]
     return done.json

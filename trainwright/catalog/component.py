@@ -193,7 +193,7 @@ class Provider(Record):
         dnf: packages of Amazon Linux.
         compile_memory_gb: of one compile job.
         for_gpus: compiled for the GPUs that an image line names (``architectures``); other lines cannot have it.
-        gpu_code: its wheels have machine code for several GPUs, and their licences let it be left out (``--gpus``).
+        gpu_code: its wheels have machine code for several GPUs, and their licences let it be left out (``--for-gpus``).
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is

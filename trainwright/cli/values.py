@@ -78,7 +78,7 @@ def _distributions() -> list[str]:
 def _gpus() -> list[str]:
     from trainwright.sagemaker.gpus import GPUS
 
-    return sorted(GPUS)
+    return [*sorted({gpu.capability for gpu in GPUS.values()}, key=float), *sorted(GPUS)]
 
 
 def _instances() -> list[str]:

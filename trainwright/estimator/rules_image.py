@@ -96,7 +96,7 @@ NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
     title="an image without CUDA on GPU instances (an error: with smdistributed or torchrun and no requirements.txt) "
-    "or one with CUDA on others; an error, too: machine code for other GPUs than the instance's (--gpus)",
+    "or one with CUDA on others; an error, too: machine code for other GPUs than the instance's (--for-gpus)",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
@@ -315,10 +315,10 @@ def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) ->
     if image.gpus and not any(runs_on(each, gpu.capability) for each in image.gpus):
         yield NO_GPU_CODE.finding(
             f"{kind.gpu} ({kind.name}) has compute capability {gpu.capability}, the image is for "
-            f"{', '.join(image.gpus)} alone (--gpus)",
+            f"{', '.join(image.gpus)} alone (--for-gpus)",
             path=path,
             severity="error",
-            remedy="Build the image for that GPU, too, or without --gpus.",
+            remedy="Build the image for that GPU, too, or without --for-gpus.",
         )
 
 

@@ -168,7 +168,7 @@ def project_file(request: Request) -> str:
             "with": list(request.with_),
             "without": list(request.without),
             "set": dict(request.set_),
-            "gpus": list(request.gpus),
+            "for_gpus": list(request.gpus),
             "requirements": requirements,
             "apt": list(user.apt),
             "run": None if user.run is None else f"files/run/{user.run.name}",

@@ -22,7 +22,7 @@ Reason = tuple[str, str]  # constraint, evidence
 WITH_APT = "--with-apt"
 FOR = "--for"
 PLATFORM = "--platform"
-GPUS = "--gpus"
+GPUS = "--for-gpus"
 
 
 class Objection(Struct, frozen=True):

@@ -32,7 +32,7 @@ class Project(Record):
     with_: tuple[str, ...] = Field(default=(), alias="with")
     without: tuple[str, ...] = ()
     set_: dict[str, str] = Field(default={}, alias="set")
-    gpus: tuple[str, ...] = ()
+    for_gpus: tuple[str, ...] = ()
     requirements: str | None = None
     apt: tuple[str, ...] = ()
     run: str | None = None
@@ -50,7 +50,7 @@ class Project(Record):
         plain = (*of_image, "requirements", "apt", "run", "code", "entry_point")
         said: dict[str, Any] = {name: getattr(self, name) for name in plain}
         said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}
-        said["gpus"] = ",".join(self.gpus) or None
+        said["for_gpus"] = ",".join(self.for_gpus) or None
         return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}
 
 

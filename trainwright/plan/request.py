@@ -73,7 +73,7 @@ class Request(Record):
         if self.without:
             words.append(f"--without {','.join(self.without)}")
         words += [f"--set {name}={version}" for name, version in self.set_]
-        words += [f"--gpus {','.join(self.gpus)}"] if self.gpus else []
+        words += [f"--for-gpus {','.join(self.gpus)}"] if self.gpus else []
         user = self.user
         if user.apt:
             words.append(f"--with-apt {','.join(user.apt)}")
@@ -122,7 +122,7 @@ def read_request(words: RequestWords) -> Request:
         with_=_own_names("--with", words.with_),
         without=_own_names("--without", words.without),
         set_=_pins(words.set_),
-        gpus=_gpus(words.gpus),
+        gpus=_gpus(words.for_gpus),
         allow_unproven=words.allow_unproven,
         user=make_user_files(
             words.requirements,

@@ -59,7 +59,7 @@ class RequestWords(Words):
         "pytorch=index (may be repeated)",
         metavar="NAME=VERSION",
     )
-    gpus: str | None = Field(
+    for_gpus: str | None = Field(
         default=None,
         description="GPUs that its jobs use, comma-separated: 8.0,9.0 or ml.p4d,ml.p5; machine code for others is left "
         "out of PyTorch, TensorFlow and NCCL",

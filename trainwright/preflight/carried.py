@@ -119,7 +119,7 @@ def resolve_plan(image: PlanRequest) -> Plan:
         base=image.base,
         with_=",".join(image.with_) or None,
         without=",".join(image.without) or None,
-        gpus=",".join(image.gpus) or None,
+        for_gpus=",".join(image.for_gpus) or None,
     )
     return resolve(request, open_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
 

@@ -35,7 +35,7 @@ GPUS = {
     "RTX PRO 4500": Gpu("12.0", first="12.8"),
 }
 
-_EXAMPLE = "--gpus A100,H100 or --gpus ml.p4d,ml.p5"
+_EXAMPLE = "--for-gpus A100,H100 or --for-gpus ml.p4d,ml.p5"
 
 
 def read_gpus(text: str) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def read_gpus(text: str) -> tuple[str, ...]:
     """
     words = [word.strip() for word in text.split(",")]
     if not all(words):
-        raise RequestError(f"--gpus {text!r}: an empty name", remedy=f"For example: {_EXAMPLE}")
+        raise RequestError(f"--for-gpus {text!r}: an empty name", remedy=f"For example: {_EXAMPLE}")
     return tuple(sorted({_capability(word) for word in words}, key=version_key))
 
 
@@ -62,11 +62,11 @@ def _capability(word: str) -> str:
     if found is not None:
         return found
     if word.lower() in by_word:
-        raise RequestError(f"--gpus {word}: it has no GPU", remedy=f"For example: {_EXAMPLE}")
+        raise RequestError(f"--for-gpus {word}: it has no GPU", remedy=f"For example: {_EXAMPLE}")
     what = "no GPU of SageMaker's instances has it" if fits(r"[0-9]{1,2}\.[0-9]", word) else "no such GPU"
     raise RequestError(
-        f"--gpus {word}: {what}. {did_you_mean(word.lower(), by_word)}",
-        remedy=f"Write compute capabilities, names of GPUs or instance types: --gpus 8.0,9.0, {_EXAMPLE}",
+        f"--for-gpus {word}: {what}. {did_you_mean(word.lower(), by_word)}",
+        remedy=f"Write compute capabilities, names of GPUs or instance types: --for-gpus 8.0,9.0, {_EXAMPLE}",
     )
 
 

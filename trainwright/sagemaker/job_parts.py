@@ -66,7 +66,7 @@ class PlanRequest(Record):
     base: str | None = None
     with_: tuple[str, ...] = Field(default=(), alias="with", description="components to add")
     without: tuple[str, ...] = Field(default=(), description="components to leave out")
-    gpus: tuple[str, ...] = Field(default=(), description="GPUs whose machine code is kept: 9.0, H100 or ml.p5")
+    for_gpus: tuple[str, ...] = Field(default=(), description="GPUs whose machine code is kept: 9.0, H100 or ml.p5")
 
 
 class InstanceGroup(Record):

@@ -55,7 +55,7 @@ def init(flags: InitFlags) -> None:
         "with": list(request.with_),
         "without": list(request.without),
         "set": dict(request.set_),
-        "gpus": list(request.gpus),
+        "for_gpus": list(request.gpus),
         "requirements": flags.requirements,
         "apt": list(request.user.apt),
         "run": flags.run,

@@ -29,7 +29,7 @@ def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
 
 
 def test_the_gpus_that_a_job_file_names_are_those_of_its_image():
-    plan = resolve_plan(PlanRequest(framework="pytorch", cuda="cu124", version="2.6.0", gpus=("ml.p4d", "H100")))
+    plan = resolve_plan(PlanRequest(framework="pytorch", cuda="cu124", version="2.6.0", for_gpus=("ml.p4d", "H100")))
     of_labels = facts_of_labels("x", plan.labels)
     assert facts_of_plan(plan).gpus == ("8.0", "9.0")
     assert of_labels is not None and of_labels.gpus == ("8.0", "9.0")

@@ -39,7 +39,7 @@ def test_spellings(text: str, capabilities: tuple[str, ...]) -> None:
     ],
 )
 def test_what_is_no_gpu(text: str, says: str) -> None:
-    with pytest.raises(RequestError, match="--gpus") as refused:
+    with pytest.raises(RequestError, match="--for-gpus") as refused:
         read_gpus(text)
     assert says in refused.value.message and refused.value.remedy
 
