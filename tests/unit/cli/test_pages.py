@@ -94,7 +94,10 @@ def test_help_of_a_build_is_in_groups_with_metavars_values_and_defaults() -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_verb_has_three_examples_that_can_be_typed(name: str) -> None:
+def test_every_verb_has_three_examples_that_can_be_typed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path))  # a page names the newest image of a checkout
     verb = find(name)
     assert verb
     examples = verb.record.examples
