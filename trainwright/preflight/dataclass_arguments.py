@@ -13,6 +13,7 @@ from trainwright.preflight.collectives import condition
 from trainwright.preflight.option_lists import LISTED, refused_by_field
 from trainwright.preflight.option_values import VALUE
 from trainwright.script.configurations import options
+from trainwright.script.events import Event
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
@@ -51,6 +52,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for each in classes:
         for body in (getattr(part.node, "body", []) for part in (*_inherited(each), each)):
             fields |= {n.target.id: n for n in body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+    trains = any(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
     known = {*fields, *(training_names.FIELDS if origins else ())}
     module = event.module
     for name, value in given.items():
@@ -60,9 +62,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             similar = nearest(name, known, 1)
             hint = f"; the script has --{similar[0]}" if similar else ""
             yield at(UNKNOWN, (module, event.node), f"{who} --{name}{hint}")
-        elif node is not None:
-            yield from _refused(module, node, name, value)
-    trains = any(origin.rpartition(".")[2] in training_names.CLASSES for origin in origins)
+        else:
+            whole = trains and name in training_names.WHOLE
+            yield from (
+                _refused(module, node, name, value) if node is not None else _not_whole(event, name, value, whole)
+            )
     if trains and own and "output_dir" not in {*passed, *fields} and given:
         yield at(
             MISSING, (module, event.node), "--output_dir of the training arguments is required", severity="warning"
@@ -70,6 +74,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for name, node in fields.items():
         if _required(node) and name not in passed:
             yield at(MISSING, (module, node), f"--{name} is required")
+
+
+def _not_whole(event: Event, name: str, value: object, whole: bool) -> Iterator[Finding]:
+    """Report a value of a library's argument that int() does not take."""
+    try:
+        int(str(value) if whole and value is not ... else "0")
+    except ValueError:
+        yield at(VALUE, event, f"--{name} {value}: invalid int value")
 
 
 def _refused(module: Module, node: ast.AnnAssign, name: str, value: object) -> Iterator[Finding]:

@@ -98,6 +98,16 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _joined(code: ScriptFacts) -> Iterator[Finding]:
     """Report a channel that the job lacks, below the folder of all: ``os.path.join(SM_INPUT_DIR, "data", name)``."""
     channels = code.job.inputs if code.job is not None else {}
+    literal = any(str(node.value).startswith(DATA) for _, node in code.texts)  # reported where it stands
+    read = [e for e in code.events if e.name in _LOCAL and e.args and not e.detached and not e.guards]
+    for event in read if channels and not literal else ():
+        value = event.args[0]
+        path = value.single() if value.sure and "flag" not in value.tags else None
+        name = path[len(DATA) :].partition("/")[0] if isinstance(path, str) and path.startswith(DATA) else ""
+        if name and name not in channels:
+            given = f"the job has {', '.join(sorted(channels))}"
+            yield at(NO_CHANNEL, event, f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
+            return
     for event in code.ran("join", live=True) if channels else ():
         texts = [value.single() for value in event.args]
         below = bool(texts) and texts[0] in (DATA, DATA.rstrip("/"))

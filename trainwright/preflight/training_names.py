@@ -33,5 +33,12 @@ _NAMES = """
     predict_with_generate generation_max_length generation_num_beams generation_config
 """
 FIELDS = frozenset(_NAMES.split())
+# Those of type int in every version; steps of saving, logging and evaluation may be shares of the training.
+_WHOLE = """
+    per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps eval_accumulation_steps
+    max_steps seed data_seed dataloader_num_workers dataloader_prefetch_factor save_total_limit past_index
+    ddp_bucket_cap_mb ddp_timeout generation_max_length generation_num_beams
+"""
+WHOLE = frozenset(_WHOLE.split())
 # Classes that have these fields alone.
 CLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")

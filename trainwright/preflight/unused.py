@@ -10,7 +10,7 @@ from trainwright.preflight import poolers
 from trainwright.script.events import Event
 from trainwright.script.known import DDP
 from trainwright.script.script_facts import ScriptFacts
-from trainwright.script.syntax import at, qualified
+from trainwright.script.syntax import ancestors, at, qualified
 from trainwright.script.values import Code, Value
 
 UNUSED = Rule(
@@ -99,16 +99,38 @@ def _layers(code: ScriptFacts, model: Code, wrap: Event) -> Iterator[Finding]:
             elif (test := _by_chance(code, forward, name)) is not None:
                 what = f"`{ast.unparse(statement)[:60]}` depends on `{ast.unparse(test)[:40]}`"
                 yield at(UNUSED, (model.module, statement), what)
+            elif _one_each_time(code, forward, name, wrap):
+                what = f"one of `{ast.unparse(statement)[:60]}` is used in each backward pass, and the others are not"
+                yield at(UNUSED, (model.module, statement), what)
 
 
 def _has_parameters(model: Code, made: ast.Call) -> bool:
     """Return whether a call makes a layer with parameters, or a sequence of layers with one of those."""
     name = qualified(model.module, made.func)
     inner = [arg for arg in made.args if isinstance(arg, ast.Call)] if name == "torch.nn.Sequential" else []
+    if name == "torch.nn.ModuleDict":
+        inner = [arg.value for arg in made.args if isinstance(arg, ast.DictComp) and isinstance(arg.value, ast.Call)]
+        several = [arg.values for arg in made.args if isinstance(arg, ast.Dict) and len(arg.values) > 1]
+        inner += [each for values in several for each in values if isinstance(each, ast.Call)]
     if name == "torch.nn.ModuleList":
         parts = [arg.elt for arg in made.args if isinstance(arg, ast.ListComp | ast.GeneratorExp)]
         inner = [part for part in parts if isinstance(part, ast.Call)]
     return name in _LAYERS or any(_has_parameters(model, each) for each in inner)
+
+
+def _one_each_time(code: ScriptFacts, forward: Code, name: str, wrap: Event) -> bool:
+    """Return whether an argument of forward selects one of several layers, and backward follows each call."""
+    node = forward.node
+    given = {arg.arg for arg in node.args.args[1:]} if isinstance(node, ast.FunctionDef) else set()
+    uses = [forward.module.parents.get(load) for load in _loads(code, name)]
+    selected = [u.slice.id for u in uses if isinstance(u, ast.Subscript) and isinstance(u.slice, ast.Name)]
+    calls = [event for event in code.events if event.model is wrap.result and not event.detached]
+    passes = [event.loops for event in code.ran("backward", live=True)]
+    if len(calls) != 1 or not calls[0].loops or [calls[0].loops] != passes:
+        return False
+    around = ancestors(calls[0].module, calls[0].node)
+    once = not any(isinstance(each, ast.GeneratorExp | ast.ListComp) for each in around)
+    return once and bool(uses) and len(selected) == len(uses) and given.issuperset(selected)
 
 
 def _own_attribute(target: ast.expr) -> str:

@@ -89,6 +89,8 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
         if meaning == "gpus" and launch.per_host is not None and sets(launch, by) and not given:
             return constant(str(launch.per_host), *tags, "gpus", "number")
         return unknown(*tags, meaning, "number")
+    if key == "SM_INPUT_DIR":
+        return constant("/opt/ml/input", *tags, "root:channel")
     root = _ROOTS.get(key)
     if key.startswith("SM_CHANNEL_"):
         root = "channel"
@@ -116,7 +118,6 @@ def environment(launch: JobStart, key: str, default: Value | None) -> Value:
 _ROOTS = {
     "SM_MODEL_DIR": "model",
     "SM_OUTPUT_DATA_DIR": "output",
-    "SM_INPUT_DIR": "channel",
     "SM_OUTPUT_INTERMEDIATE_DIR": "output",
     "HOME": "elsewhere",
     "TMPDIR": "tmp",

@@ -153,6 +153,26 @@ def test_a_hyperparameter_of_one_class_is_no_argument_of_the_other(field, report
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "reported"),
+    [
+        ("max_steps", 2.0e4, True),
+        ("per_device_train_batch_size", "8.0", True),
+        ("max_steps", 20000, False),
+        ("seed", "42", False),
+        ("save_steps", 0.1, False),  # a share of the training
+        ("logging_steps", 50.0, False),
+        ("learning_rate", 5, False),
+        ("model_name", 1.5, False),  # the script's own, a text
+    ],
+)
+def test_a_whole_number_of_the_training_arguments(name, value, reported):
+    """transformers' training_args.py: argparse takes int of max_steps; SDK 2 passes 2.0e4 as 20000.0."""
+    job = {**ONE, "hyperparameters": {name: value, "output_dir": "/tmp/run"}}
+    found = [each for each in findings(CLASSES.format(field="model_name"), job) if each.code == "TW198"]
+    assert bool(found) is reported
+
+
+@pytest.mark.parametrize(
     ("words", "value", "said"),
     [
         ("type=int, nargs=2", 224, "--size expects 2 arguments, and gets one, '224'"),

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 dist.init_process_group("nccl")
 """
+A_AND_B = "{'a': torch.nn.Linear(2, 3), 'b': torch.nn.Linear(2, 4)}"
 TRAINS = """
 for x in loader:
     model(x).sum().backward()
@@ -168,6 +169,22 @@ model = DDP(Net())
 """
     + TRAINS
 )
+HEADS = (
+    GROUP
+    + """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = torch.nn.Linear(2, 2)
+        self.heads = torch.nn.ModuleDict({name: torch.nn.Linear(2, 3) for name in TASKS})
+    def forward(self, x, task):
+        return self.heads[task](self.trunk(x))
+model = DDP(Net())
+for task, x in alternate(loaders):
+    model(x, task).sum().backward()
+    optimizer.step()
+"""
+)
 TO_ONE = (
     GROUP
     + """
@@ -305,6 +322,25 @@ CASES: list[Case] = [
     ("TW431", True, DROPS, JOB),
     ("TW431", False, but(DROPS, "DDP(Net())", "DDP(Net(), find_unused_parameters=True)"), JOB),
     ("TW431", False, but(DROPS, "random.random() < 0.1", "layer is None"), JOB),
+    ("TW431", True, HEADS, JOB),
+    ("TW431", True, but(HEADS, "{name: torch.nn.Linear(2, 3) for name in TASKS}", A_AND_B), JOB),
+    (
+        "TW431",
+        False,
+        but(HEADS, "{name: torch.nn.Linear(2, 3) for name in TASKS}", "{'a': torch.nn.Linear(2, 3)}"),
+        JOB,
+    ),
+    ("TW431", False, but(HEADS, "DDP(Net())", "DDP(Net(), find_unused_parameters=True)"), JOB),
+    (
+        "TW431",
+        False,
+        but(HEADS, "self.heads[task](self.trunk(x))", "sum(head(self.trunk(x)) for head in self.heads.values())"),
+        JOB,
+    ),
+    ("TW431", False, but(HEADS, "self.heads[task](", "self.heads['a'](x) + self.heads['b']("), JOB),
+    # Each head has its part of one loss.
+    ("TW431", False, but(HEADS, "model(x, task)", "sum(model(x, each).sum() for each in TASKS)"), JOB),
+    ("TW431", False, but(HEADS, "model(x, task)", "(model(x, 'a') + model(x, 'b'))"), JOB),
     ("TW511", True, TO_ONE, JOB),
     ("TW511", False, but(TO_ONE, "dist.reduce(total, dst=0)", "dist.all_reduce(total)"), JOB),
     ("TW511", False, but(TO_ONE, "dst=0)", "dst=0)\n    dist.broadcast(total, src=0)"), JOB),

@@ -74,6 +74,11 @@ CHANNEL = (
     'import os\nimport torch\nFOLDER = {root}\ndef read(name):\n    return torch.load(os.path.join({parts}, "x.pt"))\n'
     "train, test = read('train'), read({name})\n"
 )
+BELOW = (
+    "import os\nfrom pathlib import Path\nimport torch\n"
+    'FOLDER = Path(os.environ.get("SM_INPUT_DIR", "/opt/ml/input")) / "data"\n'
+    'state = torch.load(FOLDER / "{name}" / "x.pt")\n'
+)
 INPUTS: dict[str, Any] = {"inputs": {"train": "s3://bucket/train", "validation": "s3://bucket/validation"}}
 BATCHES = (
     "import torch\nimport smdistributed.modelparallel.torch as smp\nfrom torch.utils.data import DataLoader\n"
@@ -140,6 +145,12 @@ PAIRS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         "TW181",
         CHANNEL.format(root="os.environ['SM_INPUT_DIR']", parts='FOLDER, "data", name', name="'test'"),
         CHANNEL.format(root="os.environ['SM_INPUT_DIR']", parts='FOLDER, "data", name', name="'validation'"),
+        INPUTS,
+    ),
+    "a channel in a path that begins with a variable": (
+        "TW181",
+        BELOW.format(name="test"),
+        BELOW.format(name="validation"),
         INPUTS,
     ),
     "a channel by its name below a constant": (
