@@ -295,11 +295,35 @@ def _warmed_up(code: ScriptFacts) -> Iterator[Finding]:
     rates = [e.arg("learning_rate", 0) or e.arg("lr") for e in code.events if ".optimizers." in e.name]
     for event in code.ran("LearningRateWarmupCallback", live=True):
         rate = event.arg("initial_lr")
+        if _scaled_again(code, event):
+            what = (
+                f"`{ast.unparse(event.node)[:60]}` multiplies a rate by the number of processes that is scaled already"
+            )
+            yield at(LEARNING_RATE, event, what, severity="warning")
+            return
         known = rate is not None and (rate.tags or rate.constants is not None) and "world" not in rate.tags
         if known and any(given is not None and "world" in given.tags for given in rates):
             what = f"`{ast.unparse(event.node)[:60]}` ends at the rate of one process; the optimizer has that of all"
             yield at(LEARNING_RATE, event, what, severity="warning")
             return
+
+
+def _scaled_again(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a function multiplies a rate by the number of processes that each call of it has multiplied."""
+    words = [keyword.value for keyword in event.node.keywords if keyword.arg == "initial_lr"]
+    if not words or not event.stack or not isinstance(words[0], ast.BinOp) or not isinstance(words[0].op, ast.Mult):
+        return False
+    sides = (words[0].left, words[0].right)
+    names = [side.id for side in sides if isinstance(side, ast.Name)]
+    if len(names) != 1 or not any(GROWTH.search(ast.unparse(side)) for side in sides if not isinstance(side, ast.Name)):
+        return False
+    function = event.stack[-1]
+    given = [arg.arg for arg in function.node.args.args] if isinstance(function.node, ast.FunctionDef) else []
+    if names[0] not in given:
+        return False
+    calls = [e for e in code.ran(function.name) if not e.detached]
+    values = [e.arg(names[0], given.index(names[0])) for e in calls]
+    return bool(values) and all(value is not None and "world" in value.tags for value in values)
 
 
 def _named_as_scaled(rate: ast.expr) -> bool:

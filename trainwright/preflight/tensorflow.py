@@ -50,6 +50,15 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _strategies(code)
 
 
+def _refuse_a_master(multi: list[Event], trains: list[Event]) -> bool:
+    """Return whether only a strategy of workers is used, and not by an Estimator, which knows a master.
+
+    TensorFlow's multi_worker_util.py allows chief, worker, evaluator and ps; the toolkit writes master, worker and ps.
+    """
+    only = bool(multi) and all(event.last == "MultiWorkerMirroredStrategy" for event in multi)
+    return only and all(event.last != "train_and_evaluate" for event in trains)
+
+
 def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     multi = [e for e in code.events if e.last.endswith(_MULTI)]
     mirrored = [e for e in code.ran("MirroredStrategy") if "tensorflow" in e.name]
@@ -58,8 +67,12 @@ def _strategies(code: ScriptFacts) -> Iterator[Finding]:
     if launcher is not None and trains and not code.imports("smdistributed", "horovod"):
         where = (mirrored or trains)[0]
         hosts = code.launch.hosts
-        configured = launcher in BY_TF_CONFIG or "TF_CONFIG" in code.launch.environment
-        if multi and code.several_hosts and not configured:
+        own = "TF_CONFIG" in code.launch.environment or code.mentions("SimpleClusterResolver", "ClusterSpec")
+        configured = launcher in BY_TF_CONFIG or own
+        if launcher == "parameter-server" and code.several_hosts and not own and _refuse_a_master(multi, trains):
+            what = "MultiWorkerMirroredStrategy refuses the TF_CONFIG of parameter servers, which has a master"
+            yield at(LAUNCHER, multi[0], what, severity="warning")
+        elif multi and code.several_hosts and not configured:
             yield at(LAUNCHER, multi[0], f"{multi[0].last} on {hosts} hosts, but the job's launcher is {launcher}")
         elif launcher == "mwms" and not multi:
             yield at(

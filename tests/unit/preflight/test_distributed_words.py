@@ -352,6 +352,10 @@ def test_gradients_are_averaged_by_some_backward(script: str, reported: bool) ->
     assert ("TW124" in codes(script, ONE)) == reported
 
 
+TWICE = (
+    KERAS + "def callbacks(lr):\n    return [hvd.callbacks.LearningRateWarmupCallback(initial_lr={end})]\n"
+    "rate = 0.1 * hvd.size()\nopt = tf.keras.optimizers.Adam(rate)\ncallbacks({given})\n"
+)
 WARM = KERAS + "opt = tf.keras.optimizers.Adam({rate})\nhvd.callbacks.LearningRateWarmupCallback(initial_lr={end})\n"
 
 
@@ -364,6 +368,12 @@ WARM = KERAS + "opt = tf.keras.optimizers.Adam({rate})\nhvd.callbacks.LearningRa
         (WARM.format(rate="0.1 * hvd.size()", end="args.lr") + parser('"--lr", default=0.1'), False),
         (parser('"--lr", default=0.1') + WARM.format(rate="0.1 * hvd.size()", end="args.lr"), True),
         (parser('"--lr", required=True') + WARM.format(rate="0.1 * hvd.size()", end="args.lr"), True),
+        (TWICE.format(given="rate", end="lr * hvd.size()"), True),
+        (TWICE.format(given="rate", end="hvd.size() * lr"), True),
+        (TWICE.format(given="rate", end="lr"), False),
+        (TWICE.format(given="0.1", end="lr * hvd.size()"), False),
+        (TWICE.format(given="rate", end="lr * 2"), False),
+        (TWICE.format(given="rate", end="lr * hvd.size()") + "callbacks(0.1)\n", False),  # for another model, perhaps
         (WARM.format(rate="0.1", end=0.1), False),
         (WARM.format(rate="0.1 * hvd.size()", end=0.1).replace(".optimizers.", ".schedules."), False),
         (WARM.format(rate="0.1 * hvd.size()", end=0.1).replace("hvd.callb", "def f():\n    hvd.callb"), False),

@@ -13,6 +13,12 @@ from tests.support.training_scripts import P4D, TORCHRUN, Case, but, unmet
 
 HEAD = "import tensorflow as tf\n"
 MULTI = HEAD + "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+OWN_SERVERS = (
+    HEAD
+    + "cluster = tf.train.ClusterSpec({'chief': ['a:1'], 'worker': ['b:1'], 'ps': ['c:1']})\n"
+    + "resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, task_type='chief', task_id=0)\n"
+    + "strategy = tf.distribute.ParameterServerStrategy(resolver)\n"
+)
 MIRRORED = HEAD + "strategy = tf.distribute.MirroredStrategy()\n"
 BUILT = (
     "with strategy.scope():\n    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
@@ -36,7 +42,11 @@ HOSTS: list[Case] = [
         (False, "OneDeviceStrategy"),
     )],
     ("TW187", False, MULTI + BUILT + FIT, MWMS),
-    ("TW187", False, MULTI + BUILT + FIT, SERVERS),
+    ("TW187", True, MULTI + BUILT + FIT, SERVERS),
+    ("TW187", False, MULTI + BUILT + FIT, SERVERS | {"instance_count": 1}),
+    ("TW187", False, MULTI + BUILT + FIT.replace("model.fit", "tf.estimator.train_and_evaluate"), SERVERS),
+    ("TW187", False, OWN_SERVERS + BUILT + FIT, SERVERS),
+    ("TW187", False, OWN_SERVERS + BUILT + FIT, TWO),
     ("TW187", False, MULTI + BUILT + FIT, CONFIGURED),
     ("TW187", False, MULTI + BUILT + FIT, ONE),
     ("TW187", False, MULTI + BUILT + FIT, None),
