@@ -28,10 +28,18 @@ def library(probe):
 
 
 @pytest.fixture
+def chosen(plan):
+    gpus = next(c.get("gpus", []) for c in plan["components"] if c["name"] == "nccl")
+    if not gpus:
+        pytest.skip("the image has machine code for all GPUs")
+    return [tuple(map(int, gpu.split("."))) for gpu in gpus]
+
+
+@pytest.fixture
 def architectures(host, python):
     """``architectures(path)``: for each, how often NVIDIA's program finds machine code for it in a library."""
-    tool = python("import importlib.util as u, os; print(os.path.dirname((u.find_spec('triton') or u).origin or ''))")
-    tool += "/backends/nvidia/bin/cuobjdump"
+    found = python("import importlib.util as u; print(getattr(u.find_spec('triton'), 'origin', None) or '')")
+    tool = found.rpartition("/")[0] + "/backends/nvidia/bin/cuobjdump"
     if not host.file(tool).exists:
         pytest.skip("the framework brings no cuobjdump")
 
@@ -54,15 +62,12 @@ def test_it_is_found_by_name(python):
 
 
 @pytest.mark.usefixtures("torch")
-def test_machine_code_is_for_the_chosen_gpus(architectures, library, plan, python):
-    gpus = next(c.get("gpus", []) for c in plan["components"] if c["name"] == "nccl")
-    if not gpus:
-        pytest.skip("the image has machine code for all GPUs")
+def test_machine_code_is_for_the_chosen_gpus(chosen, architectures, library, python):
     of_torch = python("import os, torch; print(os.path.dirname(torch.__file__))") + "/lib/libtorch_cuda.so"
     for path in (library, of_torch):
         found = architectures(path)
         kept = set()
-        for major, minor in (map(int, gpu.split(".")) for gpu in gpus):
+        for major, minor in chosen:
             runs = [int(each) for each in found if int(each) // 10 == major and int(each) % 10 <= minor]
             assert runs, f"{path} has no machine code for {major}.{minor}"
             kept.add(str(max(runs)))
