@@ -15,7 +15,7 @@ from trainwright.estimator.subject import Subject, enabled
 from trainwright.plan.destination import CLUSTER
 from trainwright.sagemaker.distribution import needs_framework_module
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
-from trainwright.sagemaker.gpus import GPUS, runs_on
+from trainwright.sagemaker.gpus import GPUS, first_of_generation, runs_on
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -96,7 +96,8 @@ NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
     title="an image without CUDA on GPU instances (an error: with smdistributed or torchrun and no requirements.txt) "
-    "or one with CUDA on others; an error, too: machine code for other GPUs than the instance's (--for-gpus)",
+    "or one with CUDA on others; machine code for other GPUs than the instance's (--for-gpus; an error for those of "
+    "another series)",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
@@ -136,8 +137,7 @@ NEEDS = {
 NEEDS_3 = {"mpi": ("openmpi", "ssh", "mpi4py"), "torchrun": ("pytorch",)}
 # GPU → the first CUDA version that compiles for a GPU of its generation, whose code it runs. PyTorch's wheels hold no
 # PTX of older ones that a newer GPU could compile; TensorFlow's do, and of what AWS compiles it is not known.
-FIRST_OF_GENERATION = {**dict.fromkeys(("H100", "H200"), "11.8"), **dict.fromkeys(("B200", "B300"), "12.8")}
-FIRST_OF_GENERATION |= dict.fromkeys(("RTX PRO Server 6000", "RTX PRO 4500"), "12.8")
+FIRST_OF_GENERATION = {name: first for name, gpu in GPUS.items() if (first := first_of_generation(gpu, since=9))}
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -312,12 +312,13 @@ def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) ->
         yield CUDA_VERSION.finding(
             f"{kind.gpu} ({kind.name}) is no longer supported from CUDA {gone}; the image has {image.cuda}", path=path
         )
-    if image.gpus and not any(runs_on(each, gpu.capability) for each in image.gpus):
+    if image.gpus and gpu.capability not in image.gpus:
+        near = any(runs_on(each, gpu.capability) for each in image.gpus)  # but for code that only this GPU had
         yield NO_GPU_CODE.finding(
             f"{kind.gpu} ({kind.name}) has compute capability {gpu.capability}, the image is for "
             f"{', '.join(image.gpus)} alone (--for-gpus)",
             path=path,
-            severity="error",
+            severity="warning" if near else "error",
             remedy="Build the image for that GPU, too, or without --for-gpus.",
         )
 

@@ -254,7 +254,6 @@ def own_of(word: str, draft: Draft) -> str:
         FOR: line.base.os,
         PLATFORM: "linux/amd64",
         WITH_APT: line.base.os,
-        GPUS: line.cuda_tag,
     }[flag]
 
 

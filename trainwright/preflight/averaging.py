@@ -217,12 +217,23 @@ def _means(code: ScriptFacts) -> Iterator[Finding]:
         own = given is not None and "mean-of-own" in given.tags
         if not event.name.startswith("torch.distributed.") or not own or not summed or "group" in event.keywords:
             continue
+        if _divided_by_a_part(event):
+            continue
         here = {None, *(each.node for each in event.stack)}
         divided = ((module, node) for module in code.modules for node in module.nodes if _by_count(node, ast.Div))
         # What another function of the script reduces, it divides for itself.
         if all(enclosing_function(module, node) in others - here for module, node in divided):
             yield at(MEANS, event, f"`{ast.unparse(event.node)[:60]}`")
             return
+
+
+def _divided_by_a_part(event: Event) -> bool:
+    """Return whether a tensor is reduced together with what divides it: ``t = [mean, 1.0]``, then ``t[0] / t[1]``."""
+    tensor = ast.unparse(event.node.args[0]) if event.node.args else ""
+    function = enclosing_function(event.module, event.node) or event.module.tree
+    quotients = (n for n in ast.walk(function) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div))
+    sides = ((n.left, n.right) for n in quotients)
+    return any(all(isinstance(s, ast.Subscript) and ast.unparse(s.value) == tensor for s in pair) for pair in sides)
 
 
 def _by_count(node: ast.AST, *operations: type[ast.operator]) -> bool:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.script.call import Call
+from trainwright.script.events import Event
 from trainwright.script.reader import Module
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import ancestors, at
+from trainwright.script.values import Value
 
 CONTRACT = "SageMaker's container contract: inputs are in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
 OTHER_MACHINE = Rule(
@@ -98,26 +100,33 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _joined(code: ScriptFacts) -> Iterator[Finding]:
     """Report a channel that the job lacks, below the folder of all: ``os.path.join(SM_INPUT_DIR, "data", name)``."""
     channels = code.job.inputs if code.job is not None else {}
-    literal = any(str(node.value).startswith(DATA) for _, node in code.texts)  # reported where it stands
-    read = [e for e in code.events if e.name in _LOCAL and e.args and not e.detached and not e.guards]
-    for event in read if channels and not literal else ():
-        value = event.args[0]
-        path = value.single() if value.sure and "flag" not in value.tags else None
-        name = path[len(DATA) :].partition("/")[0] if isinstance(path, str) and path.startswith(DATA) else ""
-        if name and name not in channels:
+    for event, name in (*_read(code), *_put_together(code)) if channels else ():
+        if name and name not in channels and not event.guards:
             given = f"the job has {', '.join(sorted(channels))}"
             yield at(NO_CHANNEL, event, f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
             return
-    for event in code.ran("join", live=True) if channels else ():
+
+
+def _read(code: ScriptFacts) -> Iterator[tuple[Event, str]]:
+    """Yield what reads a local file, with the channel of its path, where no text of the script has the whole path."""
+    if any(str(node.value).startswith(DATA) for _, node in code.texts):
+        return  # reported where it stands
+    for event in code.events:
+        value = event.args[0] if event.name in _LOCAL and event.args and not event.detached else Value()
+        path = value.single() if value.sure and "flag" not in value.tags else None
+        if isinstance(path, str) and path.startswith(DATA):
+            yield event, path[len(DATA) :].partition("/")[0]
+
+
+def _put_together(code: ScriptFacts) -> Iterator[tuple[Event, str]]:
+    """Yield the calls that join a channel's name to the folder of all."""
+    for event in code.ran("join", live=True):
         texts = [value.single() for value in event.args]
         below = bool(texts) and texts[0] in (DATA, DATA.rstrip("/"))
         if not below and texts and "env:SM_INPUT_DIR" in event.args[0].tags:
             below, texts = texts[1:2] == ["data"], texts[1:]
-        name = str(texts[1]).partition("/")[0] if below and len(texts) > 1 and isinstance(texts[1], str) else ""
-        if name and name not in channels and not event.guards and all(value.sure for value in event.args[1:]):
-            given = f"the job has {', '.join(sorted(channels))}"
-            yield at(NO_CHANNEL, event, f"`{ast.unparse(event.node)[:60]}` of {name!r}: {given}")
-            return
+        if below and len(texts) > 1 and isinstance(texts[1], str) and all(value.sure for value in event.args[1:]):
+            yield event, texts[1].partition("/")[0]
 
 
 def _made(code: ScriptFacts) -> tuple[str, ...]:

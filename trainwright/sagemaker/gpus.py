@@ -81,8 +81,15 @@ def unfit(capability: str, cuda: str) -> str | None:
     return None
 
 
+def first_of_generation(gpu: Gpu, since: int) -> str | None:
+    """The first CUDA version that compiles for a GPU with the same major version; None of those before ``since``."""
+    major = version_key(gpu.capability)[0]
+    firsts = [other.first for other in GPUS.values() if other.first and version_key(other.capability)[0] == major]
+    return min(firsts, key=version_key) if major >= since else None
+
+
 def runs_on(capability: str, gpu: str) -> bool:
-    """Whether a GPU runs machine code that was kept for a compute capability: the same, or a later one of its series.
+    """Whether a GPU runs machine code of a compute capability: the same, or a later one of its series.
 
     Source: CUDA C++ Programming Guide, binary compatibility.
     """

@@ -114,7 +114,7 @@ class Calls(AbstractState):
             event.model = called
             forward = code.method("forward") if called.instance and code is not None else None
             if forward is not None and any("out" in arg.tags for arg in args):
-                self.call_code(forward, args, keywords, called)  # a loss, of what another model gives
+                self.call_code(forward, args, keywords, called)  # such as a loss, of what another model gives
             return Value(tags=library.output_tags(called, event))
         if called.instance and code is not None:
             inner = code.method("__call__")

@@ -128,7 +128,6 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW248", {"instance_type": "ml.g5.2xlarge"}, image(), 2),
     ("TW249", {"instance_type": "ml.m5.xlarge"}, image(cuda="cpu"), 2),
     ("TW249", {"instance_type": P5}, image(cuda="12.4", gpus=("8.0", "9.0")), 2),
-    ("TW249", {"instance_type": "ml.g5.xlarge"}, image(cuda="12.4", gpus=("8.0",)), 2),
     ("TW250", {"instance_type": P5}, image(cuda="11.8"), 2),
     ("TW250", {"instance_type": P3}, image(cuda="12.9"), 2),
     ("TW251", {"instance_type": "ml.p3.2xlarge"}, COMPILER, 2),

@@ -37,6 +37,7 @@ folder = pytest.fixture(scope="module")(source_folder)
 PLAN_WEST = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
 SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW249", {"instance_type": "ml.p5.48xlarge"}, image(cuda="12.4", gpus=("8.0",)), "error"),
+    ("TW249", {"instance_type": "ml.g5.xlarge"}, image(cuda="12.4", gpus=("8.0",)), "warning"),
     ("TW250", {"instance_type": P3}, image(cuda="13.0"), "error"),
     ("TW250", {"instance_type": "ml.p2.xlarge"}, image(cuda="12.1"), "error"),
     ("TW250", {"instance_type": "ml.p5.48xlarge"}, without(pytorch="1.13.1 (wheel)"), "error"),

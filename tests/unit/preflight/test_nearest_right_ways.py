@@ -103,6 +103,11 @@ WAYS: dict[str, tuple[str, str, str]] = {
         REDUCED.format("mean = hits / seen", ""),
         REDUCED.format("mean = hits / seen", " / world"),
     ),
+    "a mean and a one, which are summed together": (
+        "TW505",
+        REDUCED.format("mean = torch.tensor([hits / seen, 1.0])", "[0]"),
+        REDUCED.format("mean = torch.tensor([hits / seen, 1.0])", "[0] / mean[1]"),
+    ),
     "sums over the number of all samples": (
         "TW505",
         REDUCED.format("mean = hits / len(held.dataset)", ""),

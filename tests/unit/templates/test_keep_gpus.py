@@ -2,7 +2,7 @@
 
 Their layout is that of GrigoryEvko/nvopen-tools, fatbin/FORMAT_SPECIFICATION.md, which was read from CUDA's own program
 ``cuobjdump``: a header of 16 bytes, then parts, each a header and its content. What is expected of a GPU is from the
-CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+CUDA C++ Programming Guide, "Binary Compatibility", with its note on Tegra, and "PTX Compatibility".
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import ctypes
 import hashlib
-import importlib.machinery
-import importlib.util
 import shutil
 import struct
 import subprocess
@@ -22,7 +20,7 @@ from types import ModuleType
 
 import pytest
 
-from trainwright.core.paths import templates_dir
+from tests.support.programs import load_program
 
 PTX, CUBIN = 1, 2
 LARGE = 20_000  # bytes of one part
@@ -45,27 +43,14 @@ int answer(void) { counted += *places[0] + *places[1]; return counted + 6; }
 """
 
 
-def _load(name: str, path: str) -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader(name, str(templates_dir() / path))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
-    module, before = importlib.util.module_from_spec(spec), sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # the folder is part of build contexts
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
-
-
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    return _load("keep_gpus", "components/python/keep_gpus")
+    return load_program("components/python/keep_gpus")
 
 
 @pytest.fixture(scope="module")
 def trim() -> ModuleType:
-    return _load("trim", "tools/python/trim")
+    return load_program("tools/python/trim")
 
 
 def content(unit: int, part: Part) -> bytes:
@@ -136,19 +121,21 @@ UNITS = [
     [(CUBIN, 70), (CUBIN, 75), (CUBIN, 80), (CUBIN, 86), (CUBIN, 90), (PTX, 90)],
     [(PTX, 50), (CUBIN, 80), (CUBIN, 100)],
     [(CUBIN, 90), (CUBIN, 90)],  # 9.0 and 9.0a have one number
+    [(CUBIN, 100), (CUBIN, 101), (PTX, 90)],  # 10.1 is of Tegra: no other GPU runs its code
 ]
+THIRD, FOURTH = UNITS[2][:1], UNITS[3][:1]  # what stays of them where nothing is for a GPU
 
 
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
-        ([80], [[(CUBIN, 80)], [(CUBIN, 80)], [(CUBIN, 90)]]),  # the third has nothing for it, and keeps a part
-        ([80, 90], [[(CUBIN, 80), (CUBIN, 90)], [(PTX, 50), (CUBIN, 80)], [(CUBIN, 90), (CUBIN, 90)]]),
-        ([89], [[(CUBIN, 86)], [(CUBIN, 80)], [(CUBIN, 90)]]),
-        ([75], [[(CUBIN, 75)], [(PTX, 50)], [(CUBIN, 90)]]),
-        ([103], [[(PTX, 90)], [(CUBIN, 100)], [(CUBIN, 90)]]),
-        ([120], [[(PTX, 90)], [(PTX, 50)], [(CUBIN, 90)]]),
-        ([60], [[(CUBIN, 70)], [(PTX, 50)], [(CUBIN, 90)]]),  # PTX is for newer GPUs only
+        ([80], [[(CUBIN, 80)], [(CUBIN, 80)], THIRD, FOURTH]),
+        ([80, 90], [[(CUBIN, 80), (CUBIN, 90)], [(PTX, 50), (CUBIN, 80)], UNITS[2], [(PTX, 90)]]),
+        ([89], [[(CUBIN, 80), (CUBIN, 86)], [(PTX, 50), (CUBIN, 80)], THIRD, FOURTH]),
+        ([75], [[(CUBIN, 75)], [(PTX, 50)], THIRD, FOURTH]),
+        ([103], [[(PTX, 90)], [(PTX, 50), (CUBIN, 100)], THIRD, UNITS[3]]),
+        ([120], [[(PTX, 90)], [(PTX, 50)], THIRD, [(PTX, 90)]]),
+        ([60], [[(CUBIN, 70)], [(PTX, 50)], THIRD, FOURTH]),  # PTX is for newer GPUs only
     ],
 )
 def test_each_gpu_finds_what_it_would_have_run(
@@ -176,7 +163,7 @@ def test_a_library_that_was_stripped(tool: ModuleType, trim: ModuleType, tmp_pat
     made = library(tmp_path, UNITS)
     subprocess.run(["strip", "--strip-unneeded", made], check=True)
     assert tool.keep(trim, str(made), [80]) > 0
-    assert [part for part, _ in parts_of(made, 3)[0]] == [(CUBIN, 80)]
+    assert [part for part, _ in parts_of(made, len(UNITS))[0]] == [(CUBIN, 80)]
     # What has been made smaller is a library like any other: readelf finds no fault, and it can be made smaller again.
     said = subprocess.run(["readelf", "-aW", made], check=True, capture_output=True, text=True)
     assert "arning" not in said.stderr

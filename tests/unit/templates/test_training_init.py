@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib.machinery
-import importlib.util
 import os
 import re
 import signal
@@ -15,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.programs import load_program
 from trainwright.core.paths import templates_dir
 from trainwright.sagemaker.causes import load_book
 
@@ -51,20 +50,7 @@ time.sleep(60)
 """
 
 
-def load() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("training_init", str(PROGRAM))
-    spec = importlib.util.spec_from_loader("training_init", loader)
-    assert spec is not None
-    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
-    try:
-        module = importlib.util.module_from_spec(spec)
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
-
-
-INIT = load()
+INIT = load_program("components/sagemaker-toolkit/training-init")
 
 
 class Container:

@@ -6,8 +6,6 @@ import base64
 import csv
 import ctypes
 import hashlib
-import importlib.machinery
-import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +17,7 @@ from types import ModuleType
 import pytest
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tests.support.programs import load_program
 from trainwright.core.paths import templates_dir
 
 SHARE_CUPTI = templates_dir() / "components/pytorch/share_cupti.sh"
@@ -58,16 +57,7 @@ COMPILER_ONLY = ["torch/include/ATen/ATen.h", "torch/bin/protoc-3.13.0.0", "trit
 
 @pytest.fixture(scope="module")
 def trim() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("trim", str(templates_dir() / "tools/python/trim"))
-    spec = importlib.util.spec_from_loader("trim", loader)
-    assert spec is not None
-    module, before = importlib.util.module_from_spec(spec), sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # the folder is part of build contexts
-    try:
-        loader.exec_module(module)
-    finally:
-        sys.dont_write_bytecode = before
-    return module
+    return load_program("tools/python/trim")
 
 
 @pytest.fixture
