@@ -64,8 +64,9 @@ def _capability(word: str) -> str:
     if word.lower() in by_word:
         raise RequestError(f"--for-gpus {word}: it has no GPU", remedy=f"For example: {_EXAMPLE}")
     what = "no GPU of SageMaker's instances has it" if fits(r"[0-9]{1,2}\.[0-9]", word) else "no such GPU"
+    near = did_you_mean(word.lower() if word.lower().startswith("ml.") else word.upper(), {*known, *GPUS, *of_families})
     raise RequestError(
-        f"--for-gpus {word}: {what}. {did_you_mean(word.lower(), by_word)}",
+        f"--for-gpus {word}: {what}. {near}",
         remedy=f"Write compute capabilities, names of GPUs or instance types: --for-gpus 8.0,9.0, {_EXAMPLE}",
     )
 

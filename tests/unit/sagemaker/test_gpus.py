@@ -31,7 +31,7 @@ def test_spellings(text: str, capabilities: tuple[str, ...]) -> None:
     [
         ("9.1", "9.0"),
         ("ml.p9", "ml.p5"),
-        ("H1000", "h100"),
+        ("h1000", "H100"),
         ("ml.m5.xlarge", "it has no GPU"),
         ("ml.trn1.32xlarge", "it has no GPU"),
         ("", "an empty name"),
