@@ -22,15 +22,16 @@ def bridge(name: str) -> Iterator[None]:
     Raises:
         OSError: this may not be done here.
     """
-    _delete(name)
+    delete_bridge(name)
     _control(_ADD, name.encode() + b"\0")
     try:
         yield
     finally:
-        _delete(name)
+        delete_bridge(name)
 
 
-def _delete(name: str) -> None:
+def delete_bridge(name: str) -> None:
+    """Delete a bridge, if it is there and this may be done here."""
     with contextlib.suppress(OSError):
         # Only a bridge that is down can be deleted: no flag is set.
         _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), 0))

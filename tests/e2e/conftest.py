@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -31,7 +32,7 @@ from tests.support import shared_image
 from tests.support.finished import Finished
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import EngineError
-from trainwright.core.paths import images_dir, locked, state_dir, templates_dir
+from trainwright.core.paths import cache_dir, images_dir, locked, state_dir, templates_dir
 from trainwright.engine.engine import Engine, connect, find_client
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
@@ -355,11 +356,13 @@ def _reaching_one_another() -> Iterator[None]:
 
 
 @contextmanager
-def _spare_engine(folder: Path, tmpfs: str | None, networks: bool) -> Iterator[SpareEngine]:
+def _spare_engine(folder: Path, tmpfs: str | None, networks: bool, turn: Path) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder, networks=networks)
     (folder / "data").mkdir(parents=True)
     # One at a time on a machine, whoever runs the tests: the bridge and the addresses are the same for all.
-    with locked(Path(tempfile.gettempdir(), "trainwright-second-engine.lock")), bridge(BRIDGE):
+    with turn.open("a") as file, contextlib.ExitStack() as held:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        held.enter_context(bridge(BRIDGE))
         try:
             if tmpfs is not None:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
@@ -378,9 +381,12 @@ def spare_engine() -> Callable[..., Any]:
     """
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("a second engine needs root and dockerd")
+    # Named before any test gives the program another cache folder, or each test would wait for its own turn alone.
+    turn = cache_dir() / "guards" / "second-engine"
+    turn.parent.mkdir(exist_ok=True)
 
     def make(tmpfs: str | None = None, *, networks: bool = False) -> Any:
         # A socket's path may have 107 characters at most, and pytest's folders are deep.
-        return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs, networks)
+        return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs, networks, turn)
 
     return make

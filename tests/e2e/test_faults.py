@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.bridge import delete_bridge
+from tests.e2e.conftest import BRIDGE
 from tests.support import builds
 from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, all_records
@@ -169,14 +171,19 @@ def test_a_killed_engine_ends_with_4_and_the_next_run_resumes(small_catalog, spa
 
 
 def test_a_lost_network_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch):
-    """The second engine has no bridge, so build steps have no network at all."""
+    """The second engine's bridge leads nowhere, so build steps reach nothing; then it is gone as well."""
     with spare_engine() as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
-        with pytest.raises(BuildFailed) as refused:
+        with pytest.raises(BuildFailed) as unreachable:
             build(small_plan(small_catalog), small_catalog)
-    assert refused.value.exit_code == 5
-    assert refused.value.details["component"] == "os"
-    assert "doctor" in refused.value.remedy
+        delete_bridge(BRIDGE)
+        with pytest.raises(BuildFailed) as gone:
+            build(small_plan(small_catalog), small_catalog)
+    for refused in (unreachable.value, gone.value):
+        assert refused.exit_code == 5
+        assert refused.details["component"] == "os"
+        assert "doctor" in refused.remedy
+    assert BRIDGE in gone.value.remedy
 
 
 def test_an_engine_that_lost_a_layer_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch, tmp_path):

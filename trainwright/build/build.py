@@ -349,6 +349,9 @@ def _failure(
     elif _LOST_LAYER.search(text):
         again = "Restart it (systemctl restart docker), then run the command again"
         remedy = f"The engine looks for a layer that it deleted with its build cache. {again}. {remedy}"
+    elif missing := re.search(r"could not find bridge (\S+):", text):
+        again = "Restart it (systemctl restart docker); ./invoke doctor says whether it is well again"
+        remedy = f"The engine's own network, the bridge {missing[1]}, is gone. {again}. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
     step = failed.name if failed is not None else "before the first step"
