@@ -139,11 +139,18 @@ def _wrapped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         model = wrap.args[0] if wrap.args else wrap.arg("module")
         if model is None:
             continue
-        if model.made_by("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
+        # Under a condition of its own, such as `n_gpu > 1`, it may be for what is not distributed.
+        inner = [e for e in code.ran("DataParallel", live=True) if _asked(e) <= _asked(wrap)]
+        if inner and model.made_by("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             yield _at(ORDER, wrap, "around DataParallel, which uses all GPUs of the host in each process")
             return
         yield from _loaded_alone(code, wrap, model)
         yield from _forward_alone(code, wrap, model)
+
+
+def _asked(event: Event) -> set[tuple[str, bool]]:
+    """Return the conditions around a call, with their sides."""
+    return {(ast.unparse(guard.node), guard.side) for guard in event.guards}
 
 
 def _loaded_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Finding]:

@@ -54,10 +54,13 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         guard = event.by_rank
         updates = event.receiver is not None and bool(event.receiver.tags & {"optimizer", "scaler"})
         updates = updates or any(".lr_scheduler." in made for made in _made(event))
-        if guard is not None and event.loops and updates and not _answered(code, event, guard):
+        if guard is None or not event.loops or not updates:
+            continue
+        if not _answered(code, event, guard) and not _has_task(code, event, guard):
             reported.add((event.module.name, event.line))
             says = condition(guard)
             yield at(ONE_UPDATE, event, f"`{ast.unparse(event.node)[:50]}` only where {says}")
+    grouped = [e for e in code.wrapped_events if "process_group" in e.keywords]  # DDP among some of the processes
     for event in code.events:
         what = collective(event) or (_of_xla(event) if code.launcher == "xla" or code.torch_xla else "")
         what = what or _of_accelerate(code, event)
@@ -71,7 +74,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             or (event.detached and not called_by_library(code, event))
             or event.under("error")
             or "group" in event.keywords
+            or (grouped and (event in grouped or event.last == "backward"))
             or _nobody(code, event)
+            or _unlaunched(event)
         ):
             continue
         place = (event.module.name, event.line)
@@ -227,10 +232,20 @@ def _beside(code: ScriptFacts, event: Event, guard: Guard) -> Iterator[tuple[Eve
     """
     for other in code.ran(event.last):
         match = other.by_rank
-        if match is None or _function(other) is not _function(event):
+        if match is None:
             continue
-        if _decider(other, match) is _decider(event, guard):
+        if match.node is guard.node and match.side is not guard.side:
+            yield other, match  # `player(link) if rank == 0 else trainer(link)`, in functions of their own, too
+        elif _function(other) is _function(event) and _decider(other, match) is _decider(event, guard):
             yield other, match
+
+
+def _has_task(code: ScriptFacts, event: Event, guard: Guard) -> bool:
+    """Return whether the processes on each side run a function of their own: `player() if rank == 0 else trainer()`."""
+    if _decider(event, guard) is _function(event):
+        return False
+    others = (e for e in code.events if e.name.startswith("script."))
+    return any(g.node is guard.node and g.side is not guard.side for e in others for g in e.guards)
 
 
 def _decider(event: Event, guard: Guard) -> Code | None:
@@ -245,6 +260,16 @@ def _nobody(code: ScriptFacts, event: Event) -> bool:
     others = [guard for guard in event.guards if guard.kind == "others"]
     first_of_host = "host" in kinds and any(guard.local or not code.several_hosts for guard in others)
     return first_of_host or ("one" in kinds and bool(others))
+
+
+def _unlaunched(event: Event) -> bool:
+    """Return whether a call is only for a process that no launcher has started: `if args.local_rank == -1`."""
+    for guard in event.guards:
+        both = guard.node.values if isinstance(guard.node, ast.BoolOp) and isinstance(guard.node.op, ast.And) else []
+        tests = [ast.unparse(each) for each in both or [guard.node]]
+        if guard.side and any(re.search(r"rank == -1$", text) for text in tests):
+            return True
+    return False
 
 
 def _all_but_first(guard: Guard) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import called_by_library
 from trainwright.script.call import Call
+from trainwright.script.calls import PLACES
 from trainwright.script.events import Event
 from trainwright.script.known import DDP, LIGHTNING
 from trainwright.script.script_facts import ScriptFacts
@@ -86,7 +87,10 @@ def _apart(code: ScriptFacts) -> Iterator[Finding]:
     if not code.launch.gpus or not moved or code.mentions(*defaults):
         return
     for event in code.events:
-        if event.model is not None and not event.detached and _in_memory(event.args[:1]) and _on_gpu(event.model):
+        mine = [e.order for e in moved if event.model in (e.receiver, e.result)]
+        before = not mine or min(mine) < event.order
+        ours = event.model is not None and not event.detached and before
+        if ours and _in_memory(event.args[:1]) and event.model is not None and _on_gpu(event.model):
             yield at(APART, event, f"`{event.text}`: the input is in main memory")
             return
         if event.detached or len(event.args) < 2 or not _LOSSES.search(ast.unparse(event.node.func)):
@@ -127,8 +131,9 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
     chosen = [(event, value) for event in code.events for value in devices_of(event)]
     wrong = [(e, v) for e, v in chosen if "rank" in v.tags and not v.tags & OWN and _index(v)]
     if wrong and code.several_hosts:
-        event, _ = wrong[0]
-        yield at(GLOBAL_RANK, event, f"`{event.text}` with the global rank")
+        event, _ = min(wrong, key=lambda each: each[0].off is not None)
+        severity: Severity = "error" if event.off is None else "warning"
+        yield at(GLOBAL_RANK, event, f"`{event.text}` with the global rank", severity=severity)
         return
     yield from _visible(code)
     if (seen := _sees_its_own(code)) is not None and (hidden := _hidden(seen, chosen)) is not None:
@@ -331,6 +336,8 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
     """Report what goes to the current device, which nobody has set."""
     if code.mentions("set_device", "set_device_index", "device_index") or code.chooses_device():
         return
+    if any(PLACES.search(e.last) and e.called is None and not e.name.startswith("?") for e in code.events):
+        return  # a function of a file that was not read, such as `utils.init_distributed_mode(args)`
     for event in code.events:
         node = event.node
         bare = event.last == "cuda" and event.receiver is not None and not event.receiver.name

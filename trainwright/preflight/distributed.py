@@ -352,8 +352,24 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
         if {"--local_rank", "--local-rank"} & set(names) and not _read_by_deepspeed(code):
             known = code.launcher == "torchrun"
             what = "--local_rank, but the script never reads LOCAL_RANK"
-            yield at(LOCAL_RANK_FLAG, call, what, severity="warning" if known else "note")
+            alone = known and _starts_alone(code, call)
+            what += ": without it, no process joins the others" if alone else ""
+            severity = "error" if alone else "warning" if known else "note"
+            yield at(LOCAL_RANK_FLAG, call, what, severity=severity)
             return
+
+
+def _starts_alone(code: ScriptFacts, option: Call) -> bool:
+    """Return whether the default, -1, stands for one process, and the group is made for other numbers only."""
+    groups = [e for e in code.roles("group") if not e.detached]
+    tests = [[ast.unparse(guard.node) for guard in e.guards] for e in groups]
+    default = option.given("default")
+    return (
+        default is not None
+        and ast.unparse(default) == "-1"
+        and bool(groups)
+        and all(any(re.search(r"local_rank\b.*-1|-1.*local_rank\b", text) for text in texts) for texts in tests)
+    )
 
 
 def _read_by_deepspeed(code: ScriptFacts) -> bool:

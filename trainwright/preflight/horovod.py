@@ -176,6 +176,8 @@ def _reduced(code: ScriptFacts, used: list[Event], trains: list[Event]) -> Itera
     named = any(re.search("grad|accumulate", ast.unparse(e.node)) for e in reduced)
     if named or any(v.tags & {"grad", "params"} for e in reduced for v in e.args):
         return
+    if trains[0].last == "train" and trains[0].receiver is not None and not trains[0].receiver.made:
+        return  # what trains was made by another package, which may wrap its optimizer
     if not code.mentions(*wraps):
         yield at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
     elif any(code.called(*wraps)) and not code.ran(*wraps):

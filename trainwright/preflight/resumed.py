@@ -10,6 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.collectives import condition
 from trainwright.preflight.huggingface import WRAPPED_NAMES
 from trainwright.preflight.resuming import GOES_ON
+from trainwright.preflight.wrapping import asks_for_wrapper
 from trainwright.script.events import Event
 from trainwright.script.paths import roots
 from trainwright.script.script_facts import ScriptFacts
@@ -200,7 +201,7 @@ def _bare_names(code: ScriptFacts) -> Iterator[Finding]:
         base, kept = event.receiver, list(_kept(code, event)) if event.node.args else []
         owners = [_owner(code, state) for state in kept]
         tried = any(isinstance(outer, ast.Try) for outer in ancestors(event.module, event.node))
-        if base is None or not owners or "optimizer" in base.tags or tried:
+        if base is None or not owners or "optimizer" in base.tags or tried or asks_for_wrapper(event):
             continue
         text = f"`{ast.unparse(event.node)[:60]}`: the names were saved"
         strict = event.arg("strict", 1)

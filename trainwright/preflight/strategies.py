@@ -88,6 +88,8 @@ _DISTRIBUTED = (
     "make_input_fn_iterator",
 )
 _RUN = ("run", "experimental_run_v2", "extended")
+# Other ways to train with a strategy: of TensorFlow 1, and by an Estimator, which gets it as train_distribute.
+_BY_OTHERS = ("experimental_run_v2", "call_for_each_replica", "train_distribute")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -262,7 +264,7 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     runs = [e for e in code.ran(*_RUN) if e.receiver is not None and not e.receiver.name and _strategy(e.receiver)]
     tapes = code.ran("apply_gradients", live=True)
     fits = [e for e in code.ran("fit", "train_and_evaluate", live=True) if not e.name.startswith("script.")]
-    if tapes and not runs and not fits and not code.mentions("experimental_run_v2", "call_for_each_replica"):
+    if tapes and not runs and not fits and not code.mentions(*_BY_OTHERS):
         yield at(ONE_REPLICA, tapes[0], f"`{tapes[0].text}`: {strategy.last} is made, but strategy.run is never called")
         return
     if runs and not fits:

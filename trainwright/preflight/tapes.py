@@ -61,7 +61,7 @@ def _policy(event: Event) -> object:
 
 def _plain_tapes(code: ScriptFacts) -> Iterator[Finding]:
     """Report gradients of the process's own share that an optimizer takes, though a tape was wrapped."""
-    tapes = code.ran("DistributedGradientTape", live=True)
+    tapes = [e for e in code.ran("DistributedGradientTape", live=True) if "hvd" in e.result.tags]
     taken = [e for e in code.ran("gradient", live=True) if e.receiver is not None and not e.receiver.name]
     if tapes and taken and not any("hvd" in e.receiver.tags for e in taken if e.receiver is not None):
         what = f"`{taken[0].text}` asks the plain tape, not the one of line {tapes[0].line}"

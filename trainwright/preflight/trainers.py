@@ -220,6 +220,8 @@ def _other_model(code: ScriptFacts) -> Iterator[Finding]:
             and not empty
             and all(other is not None for other in others)
             and not any(_related(owner, m) for m in called)
+            # `model.train()` of one of two models that a condition has joined says nothing of where it was made.
+            and not any(o.receiver is not None and "model" in o.receiver.tags for o in others if o is not None)
         ):
             what = f"updates the model of line {maker.line}, and the loop calls that of line {_line(others[0])}"
             yield _at(STALE, step, what)

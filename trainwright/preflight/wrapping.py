@@ -43,6 +43,8 @@ RULES = (ORDER, CLIPPED, LOADED)
 _OF_THE_MODEL = ("save_pretrained", "push_to_hub", "generate", "resize_token_embeddings", "get_input_embeddings")
 # Accelerate wraps in FSDP or DeepSpeed, which pass the model's methods on.
 _PLUGINS = ("FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "deepspeed_plugin", "fsdp_plugin")
+# Where these make a model, it is in main memory.
+_LEFT_ON_CPU = ("script.", "torch.", "torchvision.", "timm.", "transformers.", "diffusers.")
 _NO_SHARDS = ("NO_SHARD",)
 # A script that asks whether the model is wrapped: the branch for a single process may use the model itself.
 _ASKS = ("isinstance", "hasattr", "num_processes", "world_size", "WORLD_SIZE", "distributed_type", "n_gpu")
@@ -132,6 +134,8 @@ def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
     made = [e for e in code.events if e.result is model and e.order < wrap.order]
     if not made or model.tags & {"placed", "cuda", "out"} or "model" not in model.tags:
         return False
+    if not all(name.startswith(_LEFT_ON_CPU) for name in model.made):
+        return False  # detectron2's build_model moves what it makes
     words = ("set_default_device", "set_default_tensor_type", "device_map", "init_inference", "to_empty")
     if code.mentions(*words) or any(e.arg("device") or e.arg("device_map") for e in made):
         return False
@@ -154,8 +158,7 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
         tags = event.receiver.tags if event.receiver is not None else frozenset()
         prepared = "accelerate" in tags and code.job is not None and code.launch.launched
         if "model" in tags and ("ddp" in tags or prepared) and not tags & {"fsdp", "deepspeed"}:
-            guards = [ast.unparse(guard.node) for guard in event.guards]
-            if any(word in text for text in guards for word in _ASKS):
+            if asks_for_wrapper(event):
                 continue
             way = "accelerator.unwrap_model(model)" if prepared else "model.module"
             yield at(ORDER, event, f"`{event.text}`: DistributedDataParallel has no {event.last}; use {way}")
@@ -176,6 +179,11 @@ def _as_model(code: ScriptFacts) -> Iterator[Finding]:
                 what = "save_pretrained leaves out what DistributedDataParallel wraps; give it the model inside"
                 yield at(ORDER, event, f"`{event.text}`: {what}")
                 return
+
+
+def asks_for_wrapper(event: Event) -> bool:
+    """Return whether a condition around a call asks whether the model is wrapped, or how many processes there are."""
+    return any(word in ast.unparse(guard.node) for guard in event.guards for word in _ASKS)
 
 
 def _clipped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
@@ -241,6 +249,8 @@ def _other_names(code: ScriptFacts) -> Iterator[Finding]:
         given = event.args[0] if len(event.node.args) == 1 and not event.node.keywords else None
         load = next((e for e in loads if given is not None and e.result in (given, given.of)), None)
         if event.receiver is None or "model" not in event.receiver.tags or load is None or given is None:
+            continue
+        if asks_for_wrapper(event):
             continue
         key = event.node.args[0].slice if isinstance(event.node.args[0], ast.Subscript) else None
         name = key.value if isinstance(key, ast.Constant) else None

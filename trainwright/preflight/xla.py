@@ -359,6 +359,7 @@ def _gradients(code: ScriptFacts) -> Iterator[Finding]:
     # torch_xla's ZeroRedundancyOptimizer reduces and scatters them in its step (zero_redundancy_optimizer.py).
     reduces = code.mentions("optimizer_step", "reduce_gradients", "ZeroRedundancyOptimizer")
     reduces = reduces or any(e.last == "all_reduce" and _of_gradients(e) for e in code.events)
+    reduces = reduces or code.imports("neuronx_distributed") is not None  # its optimizer does it in step (trainer.py)
     steps = optimizer_steps(code)
     scaled = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
     if reduces or not code.backwards:

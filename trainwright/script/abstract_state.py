@@ -78,6 +78,8 @@ class AbstractState:
         self.needed: list[tuple[Module, ast.expr, str]] = []
         # Number of enclosing ``try`` statements with handlers.
         self.tried = 0
+        # Attributes that are set under conditions: where, name, what was there before.
+        self.set_there: list[tuple[dict[str, Value], str, Value | None]] = []
 
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
         """Run a function of the script."""
@@ -144,6 +146,24 @@ class AbstractState:
         if name == "parent" and base.constants is not None:
             return paths.folder(base)
         return Value(tags=flows | extra | set(said(name)), of=base)
+
+    def put_back(self, mark: int) -> list[tuple[dict[str, Value], str, Value]]:
+        """Take back the attributes that one side of a condition has set; the other side does not see them."""
+        latest: dict[tuple[int, str], tuple[dict[str, Value], str, Value]] = {}
+        for attrs, name, there in reversed(self.set_there[mark:]):
+            if name in attrs:
+                latest.setdefault((id(attrs), name), (attrs, name, attrs[name]))
+            if there is not None:
+                attrs[name] = there
+            else:
+                attrs.pop(name, None)
+        return list(latest.values())
+
+    def put_again(self, taken: list[tuple[dict[str, Value], str, Value]], mark: int) -> None:
+        """Set what :meth:`put_back` has taken, beside what the other side has set since ``mark``."""
+        since = {(id(attrs), name) for attrs, name, _ in self.set_there[mark:]}
+        for attrs, name, value in taken:
+            attrs[name] = join(attrs[name], value) if (id(attrs), name) in since and name in attrs else value
 
     def each(self, value: Value) -> Value:
         """Return what is known of the elements of something that is iterated over."""

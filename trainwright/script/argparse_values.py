@@ -79,6 +79,10 @@ def _add(state: AbstractState, event: Event, names: tuple[str, ...]) -> None:
         hosts = {"hosts"} if "env:SM_HOSTS" in default.tags else set()
         state.arguments[key] = unknown(*hosts, *(t for t in default.tags if t.startswith("root:")), *named)
         return
+    if set(named) & {"rank", "local_rank"} and default.single() == -1:
+        # "No launcher": what follows the option is written for the number that a launcher passes.
+        state.arguments[key] = unknown(*named)
+        return
     value = default.with_tags(*(named if not default.tags else ()))
     if not default.tags:
         # A plain default can be changed by a hyperparameter: it decides nothing.

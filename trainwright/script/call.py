@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,6 +35,23 @@ class Call:
     module: Module
     node: ast.Call
     name: str
+
+    def is_for_others(self, modules: Iterable[Module]) -> bool:
+        """Return whether other files import a function that makes this call, or calls one of its file that does.
+
+        Of a file that is imported for another function, the ``main`` does not run.
+        """
+        functions = [n for n in self.module.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        makes = {f.name for f in functions if any(n is self.node for n in ast.walk(f))}
+        for _ in range(3):
+            makes |= {f.name for f in functions for n in ast.walk(f) if isinstance(n, ast.Name) and n.id in makes}
+        classes = (n for n in self.module.nodes if isinstance(n, ast.ClassDef))
+        makes |= {c.name for c in classes if any(isinstance(n, ast.FunctionDef) and n.name in makes for n in c.body)}
+        taken = set()
+        for node in (n for module in modules if module is not self.module for n in module.nodes):
+            taken |= {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            taken |= {node.attr} if isinstance(node, ast.Attribute) else set()
+        return not makes or "*" in taken or bool(makes & taken)
 
     @property
     def last(self) -> str:

@@ -18,7 +18,7 @@ WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
 # Functions of other packages that join the processes, and set in the options which one this is: timm's and Meta's.
-_PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
+PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
 _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
 # Classes of libraries from which a script derives its own that does the same.
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
@@ -80,7 +80,7 @@ class Calls(AbstractState):
             )  # a helper of another package may agree with the other processes
         if ended := called.tags & ENDS:
             event.result = event.result.with_tags(*(f"as:{tag[5:]}" for tag in ended))
-        if called.code is None and _PLACES.search(event.last):
+        if called.code is None and PLACES.search(event.last):
             for value in args:
                 value.attrs = value.attrs and {key: v for key, v in value.attrs.items() if key not in _PLACE}
         if event.role == "collective" or _JOINS.search(event.last):
@@ -244,6 +244,8 @@ class Calls(AbstractState):
                 if target.attr == "grad" and base.code is None:
                     value = Value(tags=(value.tags & FLOWS) | {"grad"}, of=base)  # backward sets it again
                 there = base.attrs.get(target.attr)
+                if self.guards:
+                    self.set_there.append((base.attrs, target.attr, there))
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
                 configurations.assigned(self, base, target.attr, value, target)
             case ast.Subscript():

@@ -135,11 +135,17 @@ def asks_for_result(node: ast.Name | ast.Attribute, value: Value) -> bool:
     if value.name and value.code is None:
         modules = ("torch.", "torch_xla.", "smdistributed.", "horovod.")
         return value.name.startswith(modules) and role(value.name) in _QUESTIONS
-    if value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef):
+    if is_function(value) and value.code is not None:
         return value.code.owner is not None and value.of is not None and bool(said(written))
     owner = value.of
-    library = owner is not None and any(made.startswith(("transformers.", "trl.")) for made in owner.made)
-    return library and written in _OF_TRAINER and owner is not None and owner.made_like("Trainer")
+    if owner is None or not isinstance(node, ast.Attribute) or written not in _OF_TRAINER:
+        return False  # a plain name may be what the method has returned
+    return any(made.startswith(("transformers.", "trl.")) for made in owner.made) and owner.made_like("Trainer")
+
+
+def is_function(value: Value) -> bool:
+    """Return whether a value is a function of the script, which is always true, and equal to no text."""
+    return value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef)
 
 
 def negated(value: Value) -> Value:
@@ -163,6 +169,8 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
             return Value(tags=(left.tags | right.tags) & {"flag"}, constants=(known,), sure=left.sure and right.sure)
         except TypeError:
             return Value()
+    if is_function(left) and isinstance(other, str) and isinstance(op, ast.Eq | ast.NotEq):
+        return Value(constants=(isinstance(op, ast.NotEq),), sure=True)
     if "task-type" in left.tags:
         return unknown("by-rank" if other != "chief" else "nonzero:rank" if isinstance(op, ast.NotEq) else "zero:rank")
     if other is None and isinstance(op, ast.Is | ast.IsNot) and _model(left):

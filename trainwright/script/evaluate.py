@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from trainwright.script import arithmetic, mappings
 from trainwright.script.calls import Calls
-from trainwright.script.conditions import TESTS, as_test, compare, kind_of, negated, sides
+from trainwright.script.conditions import TESTS, as_test, compare, is_function, kind_of, negated, sides
 from trainwright.script.environment_names import asks, environment
 from trainwright.script.events import Guard
 from trainwright.script.known import BUILTINS, said
@@ -157,7 +157,7 @@ class Evaluator(Calls):
         value = self.value(node.operand, scope)
         if isinstance(node.op, ast.Not):
             self._asked(node.operand, value)
-            return negated(as_test(value))
+            return constant(False) if is_function(value) else negated(as_test(value))
         single = value.single()
         if isinstance(node.op, ast.USub) and isinstance(single, int | float):
             return constant(-single, sure=value.sure)
@@ -239,7 +239,8 @@ class Evaluator(Calls):
         if isinstance(node.op, ast.Div) and "own" in left.tags and {"dataset"} == counted & {"dataset", "sharded"}:
             self.fractions.append((self.module, node))
         one, other = left.single(), right.single()
-        both = one is not ... and other is not ...
+        # What is made of a rank by its default is none of the other processes: `args.rank % torch.cuda.device_count()`.
+        both = one is not ... and other is not ... and not (left.tags | right.tags) & IDENTITY
         if both and isinstance(one, int | float | str) and isinstance(other, int | float | str):
             try:
                 result = arithmetic.OPERATIONS[type(node.op)](one, other)

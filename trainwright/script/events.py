@@ -208,9 +208,12 @@ class Event:
         return None
 
     def excludes(self, other: Event) -> bool:
-        """Return whether the two calls are on different sides of a condition."""
+        """Return whether the two calls are on different sides of a condition, or of two that say the opposite."""
         sides = {guard.node: guard.side for guard in self.guards}
-        return any(sides.get(guard.node, guard.side) is not guard.side for guard in other.guards)
+        if any(sides.get(guard.node, guard.side) is not guard.side for guard in other.guards):
+            return True
+        told = _told(other.guards) if self.guards else {}
+        return any(told.get(text, side) is not side for text, side in _told(self.guards).items())
 
     def under(self, *kinds: Reach) -> Guard | None:
         """Return a condition of one of these kinds around the call."""
@@ -225,3 +228,21 @@ class Event:
     def by_rank(self) -> Guard | None:
         """A condition because of which only some processes make the call."""
         return next((guard for guard in self.guards if guard.kind in OF_RANK), None)
+
+
+def _told(guards: tuple[Guard, ...]) -> dict[str, bool]:
+    """Return what conditions say of attributes: of ``args.amp and not args.bf16``, that one is true and one false.
+
+    Plain names may have another value elsewhere, and calls another result.
+    """
+    told: dict[str, bool] = {}
+    todo = [(guard.node, guard.side) for guard in reversed(guards)]  # the innermost of two that say the opposite counts
+    while todo:
+        node, side = todo.pop()
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            todo.append((node.operand, not side))
+        elif isinstance(node, ast.BoolOp) and side is isinstance(node.op, ast.And):
+            todo += [(each, side) for each in node.values]
+        elif isinstance(node, ast.Attribute):
+            told[ast.unparse(node)] = side
+    return told

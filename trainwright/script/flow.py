@@ -236,11 +236,15 @@ class Interpreter(Functions):
         if decided is not None:
             return self.block(node.body if decided else node.orelse, scope)
         yes, no = sides(test, node.test)
-        before, start = dict(scope.names), len(self.events)
+        before, start, mark = dict(scope.names), len(self.events), len(self.set_there)
         known = set(before)
         ended = self._branch(node.body, scope, yes)
         after, scope.names = scope.names, before
+        if node.orelse:
+            taken, mark = self.put_back(mark), len(self.set_there)
         else_ended = self._branch(node.orelse, scope, no)
+        if node.orelse:
+            self.put_again(taken, mark)
         if ended and not else_ended:
             # A process that fails ends the whole job.
             if no.kind not in (*OF_RANK, "own", "clock") or not fails(node.body[-1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from trainwright.script import argparse_values, computed, episodes, gathered, mappings, paths
 from trainwright.script.abstract_state import AbstractState
 from trainwright.script.events import Event
@@ -176,7 +178,8 @@ def _tensor(event: Event, base: Value, name: str) -> Value | None:
     if "cpu-tensor" in base.tags and name in CASTS:
         return base
     if name in ("detach", "detach_"):
-        base.tags |= {"detached"} if name == "detach_" else set()
+        copied = isinstance(event.node.func, ast.Attribute) and isinstance(event.node.func.value, ast.Call)
+        base.tags |= {"detached"} if name == "detach_" and not copied else set()  # `loss.clone().detach_()`
         return base.with_tags("detached")
     return None
 

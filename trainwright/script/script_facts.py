@@ -353,6 +353,7 @@ class ScriptFacts(ScriptCode):
         started = first(self.called(*processes)) if self.launcher in (None, "process") else None
         # Accelerate's launcher of one process calls the function itself.
         calls = (c for c in self.called(*names) if "spawn" in c.last or c.constant("num_processes", 2) != 1)
+        calls = (c for c in calls if c.module is self.script.entry or c.is_for_others(self.modules))
         return first(calls) or (started if self.group is not None else None)
 
     @property

@@ -70,6 +70,8 @@ BY_ITSELF: Marks = frozenset({"own", "played", "clock"})
 # A layer, or a row of them, that ends with a softmax or a sigmoid, and what it makes.
 ENDS: Marks = frozenset({"ends:softmax", "ends:sigmoid"})
 SQUASHED: Marks = frozenset({"as:softmax", "as:sigmoid"})
+# A variable's text that stands for a number or a list; where the other value is one, nothing is known of both.
+TEXT: Marks = frozenset({"number", "json"})
 WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
 # Wrappers that hide the methods of the model in them.
 _AROUND = ("ddp", "dp", "accelerate")
@@ -296,7 +298,7 @@ def join(first: Value, second: Value) -> Value:
         known = list(first.constants)
         known += [c for c in second.constants if not any(type(c) is type(k) and c == k for k in known)]
         constants = tuple(known) if len(known) <= MOST_CONSTANTS else None
-    tags = (first.tags | second.tags) - ((first.tags ^ second.tags) & (ENDS | SQUASHED))
+    tags = (first.tags | second.tags) - ((first.tags ^ second.tags) & (ENDS | SQUASHED | TEXT))
     if first.may_be(None) != second.may_be(None):
         tags |= {"maybe-none"}
     if "endless" in first.tags ^ second.tags:
