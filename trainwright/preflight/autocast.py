@@ -193,8 +193,11 @@ def _half(code: ScriptFacts, casts: list[Event], backwards: list[Event]) -> Iter
         if half and trains and not cast.opened and not chosen and "flag" not in (kind.tags if kind is not None else ()):
             yield _at(NO_SCALER, cast, "is float16, and nothing scales the loss")
             return
-    for event in code.ran("MixedPrecision", "MixedPrecisionPolicy", live=True):
-        kind = event.arg("param_dtype", 0)
+    policies = code.ran("MixedPrecision", "MixedPrecisionPolicy", live=True)
+    kinds = [e.arg("param_dtype", 0) for e in policies]
+    if any(kind is not None and kind.name not in _HALF for kind in kinds):
+        return  # one of several policies, as the GPU has bfloat16
+    for event, kind in zip(policies, kinds, strict=True):
         if event.name.startswith("torch.distributed.") and kind is not None and kind.name in _HALF:
             yield _at(NO_SCALER, event, "and nothing scales the loss")
             return

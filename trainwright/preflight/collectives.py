@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.script.configurations import of_file, stage_of
@@ -35,6 +36,7 @@ _WORKERS = ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
 _HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
 # Communication between two processes, and groups of some of them, are made for some ranks only.
 _LIBRARIES = ("transformers.", "lightning.", "pytorch_lightning.", "tensorflow.", "keras.")
+_CALLED = ("Callback", "LightningModule")
 # Functions that gather or scatter what FSDP shards.
 _OF_SHARDS = (
     *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict", "set_state_dict"),
@@ -97,20 +99,32 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(DEADLOCK, event, says, remedy="Use the local rank in both conditions, or the global rank in both.")
 
 
-def called_by_library(code: ScriptFacts, event: Event, depth: int = 2) -> bool:
+# Of a script's functions, whether a library calls them: the answer takes a look at all that is called.
+_KNOWN: WeakKeyDictionary[ScriptFacts, dict[tuple[Code, int], bool]] = WeakKeyDictionary()
+
+
+def called_by_library(code: ScriptFacts, event: Event) -> bool:
     """Return whether a call is in a method that a library calls in every process: ``on_epoch_end`` of a callback.
 
     Or in one that such a method calls.
     """
-    outer = event.stack[0] if event.stack else None
-    around = outer.module.parents.get(outer.node) if outer is not None else None
-    if outer is None or not isinstance(around, ast.ClassDef):
-        return False
-    if not re.match("on_|training_|validation_", outer.name):
-        callers = [e for e in code.ran(outer.name) if e.stack and e.stack[0].node in around.body and e.by_rank is None]
-        return depth > 0 and any(called_by_library(code, each, depth - 1) for each in callers)
-    bases = [qualified(outer.module, base) for base in around.bases]
-    return any(base.startswith(_LIBRARIES) and base.endswith(("Callback", "LightningModule")) for base in bases)
+    return bool(event.stack) and _by_library(code, event.stack[0], 2)
+
+
+def _by_library(code: ScriptFacts, outer: Code, depth: int) -> bool:
+    known = _KNOWN.setdefault(code, {})
+    if (outer, depth) not in known:
+        around = outer.module.parents.get(outer.node)
+        if not isinstance(around, ast.ClassDef):
+            found = False
+        elif re.match("on_(?!exception|keyboard_interrupt)|training_|validation_", outer.name):
+            bases = [qualified(outer.module, base) for base in around.bases]
+            found = any(base.startswith(_LIBRARIES) and base.endswith(_CALLED) for base in bases)
+        else:
+            callers = {e.stack[0] for e in code.ran(outer.name) if e.stack and e.by_rank is None} if depth else set()
+            found = any(each.node in around.body and _by_library(code, each, depth - 1) for each in callers)
+        known[outer, depth] = found
+    return known[outer, depth]
 
 
 def _of_xla(event: Event) -> str:

@@ -23,7 +23,10 @@ _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distri
 # Classes of libraries from which a script derives its own that does the same.
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
 # What gets a function, and does not call it.
-_KEEPS = ("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr")
+_KEEPS = (
+    *("map", "functools.partial", "functools.wraps", "functools.update_wrapper", "isinstance", "setattr"),
+    "signal.signal",  # which calls it only in the process that gets the signal
+)
 # Afterwards only the destination has the result (PyTorch's documentation of torch.distributed).
 _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 # What a value is no longer when the processes have joined theirs.

@@ -360,6 +360,8 @@ class Interpreter(Functions):
         timed = "clock" in self.value(node.test, scope).tags
         self._loop(node, scope)
         own = not self.value(node.test, scope).tags.isdisjoint({"own", "played"})  # after a pass
+        # NVIDIA's prefetcher returns None at the end of a share, and shares have the same length.
+        own = own and not (isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.IsNot))
         self.clocked += [(self.module, node)] if timed and not self.detached else []
         self.own_loops += [(self.module, node)] if own and not self.detached else []
 

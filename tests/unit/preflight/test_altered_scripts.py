@@ -46,7 +46,7 @@ class Altered(ast.NodeTransformer):
         self.generic_visit(node)
         if self.chance.random() < 0.06:
             kind = self.chance.randrange(3)
-            if kind == 0 and node.args:
+            if kind == 0 and node.args and not isinstance(node.args[0], ast.Starred):
                 node.args = [ast.Starred(node.args[0], ast.Load()), *node.args[1:]]
             elif kind == 1:
                 node.keywords = [*node.keywords, ast.keyword(None, ast.Name("options", ast.Load()))]

@@ -229,6 +229,29 @@ TESTED = (
     "model(torch.randn(8, 1))\nmodel = model.to('cuda')\nfor x in data:\n    model(x.cuda()).sum().backward()\n"
     "    opt.step()\n"
 )
+# NVIDIA's data_prefetcher, as in tczhangzhi/pytorch-distributed apex_distributed.py.
+PREFETCHED = (
+    HEAD + "dist.init_process_group('nccl')\nsampler = torch.utils.data.distributed.DistributedSampler(data)\n"
+    "loader = torch.utils.data.DataLoader(data, sampler=sampler)\n"
+    "model = torch.nn.parallel.DistributedDataParallel(net.cuda())\nitems = iter(loader)\nx = next(items)\n"
+    "loss = model(x).sum()\nwhile {test}:\n    loss = model(x).sum()\n    loss.backward()\n    x = next(items)\n"
+)
+POLICIES = (
+    HEAD + "from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision\n"
+    "half = MixedPrecision(param_dtype=torch.float16)\n{other}\ndist.init_process_group('nccl')\n"
+    "model = FullyShardedDataParallel(net, mixed_precision={chosen})\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in data:\n    model(x).sum().backward()\n    optimizer.step()\n"
+)
+# CompVis/latent-diffusion main.py.
+SIGNALLED = (
+    "import signal\nimport torch.distributed as dist\nfrom pytorch_lightning import Trainer\n"
+    "from pytorch_lightning.callbacks import Callback\nclass Setup(Callback):\n"
+    "    def {hook}(self, trainer, module):\n        if trainer.global_rank == 0:\n"
+    "            trainer.save_checkpoint('last.ckpt')\ntrainer = Trainer(callbacks=[Setup()])\n"
+    "def melk(*args):\n    if trainer.global_rank == 0:\n        trainer.save_checkpoint('last.ckpt')\n"
+    "signal.signal(signal.SIGUSR1, melk)\ntry:\n    trainer.fit(model)\nexcept Exception:\n    melk()\n    raise\n"
+    "{then}\n"
+)
 JOINED = (
     HEAD + "import apex\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     "        self.layer = torch.nn.Linear(1, 1)\nmodel = Net().cuda()\n"
@@ -287,6 +310,22 @@ ELSEWHERE = (
         ),
         ("TW437", ADAPTED, {"before": FROZEN, "after": ""}, {"before": "", "after": FROZEN}, ALONE),
         ("TW459", TESTED, {"first": ""}, {"first": "model = model.to('cuda')"}, ALONE),
+        ("TW401", PREFETCHED, {"test": "x is not None"}, {"test": "loss > 0.1"}, TWO),
+        (
+            "TW480",
+            POLICIES,
+            {"other": "best = MixedPrecision(param_dtype=torch.bfloat16)", "chosen": "best if ready() else half"},
+            {"other": "", "chosen": "half"},
+            TWO,
+        ),
+        ("TW128", SIGNALLED, {"hook": "on_exception", "then": ""}, {"hook": "on_exception", "then": "melk()"}, TWO),
+        (
+            "TW128",
+            SIGNALLED,
+            {"hook": "on_keyboard_interrupt", "then": ""},
+            {"hook": "on_train_epoch_end", "then": ""},
+            TWO,
+        ),
         ("TW420", ESTIMATOR, {"given": "train_distribute=strategy"}, {"given": ""}, ALONE),
         (
             "TW114",
