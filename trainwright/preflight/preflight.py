@@ -26,6 +26,7 @@ from trainwright.preflight import (
     autocast,
     averaging,
     backward_passes,
+    best_values,
     carried,
     client_states,
     collectives,
@@ -120,6 +121,7 @@ FAMILIES = (
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
     *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
     *(web_datasets, skipped_gradients, client_states, lightning_checkpoints, retraced, epoch_metrics, own_counts),
+    best_values,
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

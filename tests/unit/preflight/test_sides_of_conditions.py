@@ -240,7 +240,8 @@ POLICIES = (
     HEAD + "from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision\n"
     "half = MixedPrecision(param_dtype=torch.float16)\n{other}\ndist.init_process_group('nccl')\n"
     "model = FullyShardedDataParallel(net, mixed_precision={chosen})\n"
-    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in data:\n    model(x).sum().backward()\n    optimizer.step()\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in data:\n"
+    "    model(x).sum().backward()\n    optimizer.step()\n"
 )
 # CompVis/latent-diffusion main.py.
 SIGNALLED = (
