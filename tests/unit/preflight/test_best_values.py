@@ -10,7 +10,8 @@ ONE = {"instance_type": P4D}
 TRAINED = (
     "import os\nimport torch\nmodel = torch.nn.Linear(1, 1).cuda()\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\n"
     "folder = os.environ['SM_MODEL_DIR']\n{first}\nfor epoch in range(3):\n    for x in data:\n"
-    "        opt.zero_grad()\n        model(x.cuda()).sum().backward()\n        opt.step()\n    val_loss, accuracy = measure(model)\n"
+    "        opt.zero_grad()\n        model(x.cuda()).sum().backward()\n        opt.step()\n"
+    "    val_loss, accuracy = measure(model)\n"
     "    if {test}:\n        best = {value}\n        torch.save(model.state_dict(), os.path.join(folder, 'model.pt'))\n"
     "{last}"
 )
