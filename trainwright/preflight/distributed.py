@@ -352,7 +352,8 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
         if {"--local_rank", "--local-rank"} & set(names) and not _read_by_deepspeed(code):
             known = code.launcher == "torchrun"
             what = "--local_rank, but the script never reads LOCAL_RANK"
-            alone = known and _starts_alone(code, call)
+            # deepspeed.initialize joins the processes itself, and reads LOCAL_RANK.
+            alone = known and code.imports("deepspeed") is None and _starts_alone(code, call)
             what += ": without it, no process joins the others" if alone else ""
             severity = "error" if alone else "warning" if known else "note"
             yield at(LOCAL_RANK_FLAG, call, what, severity=severity)

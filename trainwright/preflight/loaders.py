@@ -135,6 +135,13 @@ def _samplers(code: ScriptFacts) -> Iterator[Finding]:
         if not mixed:
             number = code.ran("set_epoch", live=True)[0]
             yield at(SAME_ORDER, number, f"`{ast.unparse(number.node)[:50]}`: another sampler")
+    order = own.arg("shuffle", 3) if own is not None else None
+    mixes = shuffled and not code.managed and (order is None or order.single() is not False)
+    told = code.ran("set_epoch", live=True) if mixes and loader is not None else []
+    data = loader.arg("dataset", 0) if loader is not None else None
+    if told and all(e.receiver is data or ast.unparse(e.node.func).endswith(".dataset.set_epoch") for e in told):
+        what = f"`{told[0].text}` is of the data set; the sampler keeps the order of its first epoch"
+        yield at(SAME_ORDER, told[0], what, severity="warning")
 
 
 def _of_batches(code: ScriptFacts) -> Iterator[Finding]:

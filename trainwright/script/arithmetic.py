@@ -65,6 +65,8 @@ def facts(op: ast.operator, left: Value, right: Value, counted: Marks, contexts:
         flows |= mean_of_own(left, contexts) if "own" in left.tags and "own" in right.tags | counted else set()
     if isinstance(op, ast.Mult) and "world" in left.tags | right.tags:
         flows -= {"share-length"}  # each process's batches, of all processes
+    if isinstance(op, ast.Mult) and not any(map(_by_processes, (left, right))):
+        flows |= (left.tags | right.tags) & {"per-replica"}  # still a share, times something else
     if isinstance(op, ast.Mult) and any(map(_by_processes, (left, right))):
         flows -= {"own-batches", "divided-twice"}
     return flows | identity

@@ -1,4 +1,4 @@
-"""The epoch of a loader whose batches come from a batch_sampler."""
+"""The epoch of a loader: of which sampler, or of its data set."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ ASKED = f'if hasattr(self.loader.sampler, "set_epoch"):\n            {NUMBER}'
         ("", OWN, "self.loader.batch_sampler.sampler.set_epoch(epoch)"),
         ("", PLAIN, ASKED),
         ("", PLAIN, NUMBER),
+        ("warning", PLAIN, "self.loader.dataset.set_epoch(epoch)"),
+        ("", PLAIN, f"self.loader.dataset.set_epoch(epoch)\n        {NUMBER}"),
+        ("", PLAIN.replace("data)", "data, shuffle=False)"), "self.loader.dataset.set_epoch(epoch)"),
     ],
 )
 def test_the_sampler_that_divides_is_in_the_batch_sampler(severity, loader, begin):

@@ -253,6 +253,12 @@ SIGNALLED = (
     "signal.signal(signal.SIGUSR1, melk)\ntry:\n    trainer.fit(model)\nexcept Exception:\n    melk()\n    raise\n"
     "{then}\n"
 )
+# NVIDIA/DeepLearningExamples, PyTorch/Translation/GNMT: passes before each update, from a batch of all processes.
+DIVIDED = (
+    HEAD + "dist.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(net.cuda())\n"
+    "passes = {passes}\nfor x in data:\n    loss = model(x).sum()\n    loss = loss / (x.size(0) * passes)\n"
+    "    loss.backward()\n    opt.step()\n"
+)
 JOINED = (
     HEAD + "import apex\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     "        self.layer = torch.nn.Linear(1, 1)\nmodel = Net().cuda()\n"
@@ -325,6 +331,13 @@ ELSEWHERE = (
             SIGNALLED,
             {"hook": "on_keyboard_interrupt", "then": ""},
             {"hook": "on_train_epoch_end", "then": ""},
+            TWO,
+        ),
+        (
+            "TW485",
+            DIVIDED,
+            {"passes": "total // (batch * dist.get_world_size())"},
+            {"passes": "dist.get_world_size()"},
             TWO,
         ),
         ("TW420", ESTIMATOR, {"given": "train_distribute=strategy"}, {"given": ""}, ALONE),
