@@ -77,7 +77,7 @@ def _beginning(module: Module, node: ast.If, best: _Best) -> ast.expr | None:
             return None
         if isinstance(each, ast.arg) and isinstance(best, ast.Name) and each.arg == best.id:
             return None
-        targets = each.targets if isinstance(each, ast.Assign) else [each.target] if _sets(each) else []
+        targets = _targets(each)
         if each in inside or not any(_names(target, best) for target in targets):
             continue
         if isinstance(best, ast.Name) and enclosing_function(module, each) is not around:
@@ -92,8 +92,11 @@ def _beginning(module: Module, node: ast.If, best: _Best) -> ast.expr | None:
     return first
 
 
-def _sets(node: ast.AST) -> bool:
-    return isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.For)
+def _targets(node: ast.AST) -> list[ast.expr]:
+    """Return what a statement sets."""
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.NamedExpr | ast.For) else []
 
 
 def _names(target: ast.expr, best: _Best) -> bool:
