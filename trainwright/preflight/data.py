@@ -215,6 +215,8 @@ def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
         if batches is not None and "sampler" in batches.tags and batches.single() is not None and not event.opened:
             size = event.keywords.get("batch_size")
             beside = [name for name in beside if name != "batch_size" or (size is not None and size.single() != 1)]
+            # False and None are the defaults, which DataLoader takes for not given.
+            beside = [name for name in beside if event.keywords[name].single() not in (False, None)]
             if beside:
                 yield at(SHUFFLED_TWICE, event, f"batch_sampler together with {beside[0]}")
                 continue

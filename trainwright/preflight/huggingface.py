@@ -151,6 +151,9 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
         ]
         if kind == "loader" and any(_has_share(e) for e in (code.training_loader(), *there) if e is not None):
             continue  # it is divided already, and prepare() would divide it again
+        beside = [v for c in code.events if any(v.made_by("Accelerator") for v in _given(c)) for v in _given(c)]
+        if kind == "loader" and any(e.result is value for e in there for value in beside):
+            continue  # `prepare_dataloader(loader, accelerator)` of another package divides it
         if kind == "model":
             trained = [e.result.of for e in code.events if "optimizer" in e.result.tags]
             parts = [v for e in code.events if any(e.result is v for v in handled) for v in _given(e)]

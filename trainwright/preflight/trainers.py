@@ -212,7 +212,10 @@ def _other_model(code: ScriptFacts) -> Iterator[Finding]:
             continue
         if "model" not in owner.tags or "sometimes" in owner.tags or step.guards:
             continue
-        called = [e.model for e in code.events if e.loops[:1] == step.loops[:1] and e.model is not None]
+        near = [e for e in code.events if e.loops[:1] == step.loops[:1]]
+        if any(_related(owner, v) for e in near for v in (*e.args, *e.keywords.values()) if "model" in v.tags):
+            continue  # `transport.training_losses(model, x)` of another package calls it
+        called = [e.model for e in near if e.model is not None]
         others = [code.maker(model) for model in called]
         empty = any(WRAPPERS & m.tags and m.of is None for m in called)
         if (

@@ -134,7 +134,8 @@ def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
     made = [e for e in code.events if e.result is model and e.order < wrap.order]
     if not made or model.tags & {"placed", "cuda", "out"} or "model" not in model.tags:
         return False
-    if not all(name.startswith(_LEFT_ON_CPU) for name in model.made):
+    makers = [name for name in model.made if name != "torch.compile"]
+    if not makers or not all(name.startswith(_LEFT_ON_CPU) for name in makers):
         return False  # detectron2's build_model moves what it makes
     words = ("set_default_device", "set_default_tensor_type", "device_map", "init_inference", "to_empty")
     if code.mentions(*words) or any(e.arg("device") or e.arg("device_map") for e in made):

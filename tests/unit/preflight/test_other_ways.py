@@ -111,6 +111,28 @@ PARTS = (
     "        loss = loss / parts\n        loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
 )
 # By source of the idiom: the rule, the job, a script with the mistake, and the correct script.
+BUCKETS = (
+    "import torch\nfrom torch.utils.data import DataLoader, DistributedSampler\nsampler = DistributedSampler(data)\n"
+    "loader = DataLoader(data, batch_sampler=sampler, {more})\nfor x in loader:\n    model(x).sum().backward()\n"
+)
+HELPED = (
+    "import torch\nfrom accelerate import Accelerator\nfrom parallel import divided\naccelerator = Accelerator()\n"
+    "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "loader = torch.utils.data.DataLoader(data)\nmodel, optimizer = accelerator.prepare(model, optimizer)\n"
+    "loader = divided({given})\n"
+    "for x in loader:\n    accelerator.backward(model(x).sum())\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+ENCODED = (
+    "import torch\nfrom transport import losses\nencoder, model = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nfor x in data:\n    hidden = encoder(x)\n"
+    "    loss = losses({given})\n    loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+)
+COMPILED = (
+    "import os\nimport torch\nimport torch.distributed as dist\nimport torchvision\nfrom models import built\n"
+    "dist.init_process_group('nccl')\nlocal_rank = int(os.environ['LOCAL_RANK'])\nmodel = {made}\n"
+    "model = torch.compile(model)\n"
+    "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])\nmodel(x).sum().backward()\n"
+)
 WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
         "TW169",
@@ -203,6 +225,30 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         ONE,
         KINDS.format(cast=HALF),
         KINDS.format(cast="{'fp16': " + HALF + ", 'fp32': contextlib.nullcontext()}[kind]"),
+    ),
+    "fishaudio/Bert-VITS2, train_ms.py: the default of shuffle beside a batch sampler": (
+        "TW176",
+        TORCHRUN,
+        BUCKETS.format(more="shuffle=True"),
+        BUCKETS.format(more="shuffle=False, drop_last=False"),
+    ),
+    "jzhang38/EasyContext, train.py: a helper that gets the loader and the Accelerator": (
+        "TW155",
+        TORCHRUN,
+        HELPED.format(given="loader"),
+        HELPED.format(given="loader, accelerator"),
+    ),
+    "Alpha-VLLM/Lumina-T2X, train.py: another package calls the model that is trained": (
+        "TW147",
+        ONE,
+        ENCODED.format(given="hidden"),
+        ENCODED.format(given="model, hidden"),
+    ),
+    "jingyaogong/minimind, train_pretrain.py: a model of another package, compiled": (
+        "TW148",
+        TORCHRUN,
+        COMPILED.format(made="torchvision.models.resnet18()"),
+        COMPILED.format(made="built(local_rank)[0]"),
     ),
 }
 
