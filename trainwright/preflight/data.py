@@ -317,6 +317,7 @@ def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
     )
     alike = every_process_reads_all(code)
     by_name = by_name or (code.mentions("IterableDataset") and not alike)
+    by_name = by_name or code.mentions("resampled")  # WebDataset: each worker draws from all shards
     samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
     live = [e for e in loaders if not e.detached]
     reads = [e for e in live if for_training(e)] or live

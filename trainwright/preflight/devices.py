@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import called_by_library
 from trainwright.script.call import Call
-from trainwright.script.calls import PLACES
+from trainwright.script.calls import joined_elsewhere
 from trainwright.script.events import Event
 from trainwright.script.known import DDP, LIGHTNING
 from trainwright.script.script_facts import ScriptFacts
@@ -336,8 +336,8 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
     """Report what goes to the current device, which nobody has set."""
     if code.mentions("set_device", "set_device_index", "device_index") or code.chooses_device():
         return
-    if any(PLACES.search(e.last) and e.called is None and not e.name.startswith("?") for e in code.events):
-        return  # a function of a file that was not read, such as `utils.init_distributed_mode(args)`
+    if joined_elsewhere(code.events):
+        return
     for event in code.events:
         node = event.node
         bare = event.last == "cuda" and event.receiver is not None and not event.receiver.name

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT
 from trainwright.script.call import Call
+from trainwright.script.calls import joined_elsewhere
 from trainwright.script.events import Event
 from trainwright.script.known import DDP, NO_GRAPH
 from trainwright.script.script_facts import ScriptFacts
@@ -345,6 +346,7 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     if chosen and not any("local" in text for text in chosen) and code.mentions("device_count"):
         return  # the GPU is found in another way
     alone = code.launch.per_host == 1 and "local_rank" in code.given
+    alone = alone or joined_elsewhere([e for e in code.events if not e.name.startswith("deepspeed.")])
     if alone or (code.managed_by_trainer and not code.mentions("local_rank")):
         return
     for call in code.called("add_argument"):

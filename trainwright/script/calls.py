@@ -18,7 +18,7 @@ WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
 # Functions of other packages that join the processes, and set in the options which one this is: timm's and Meta's.
-PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
+_PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
 _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
 # Classes of libraries from which a script derives its own that does the same.
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
@@ -33,6 +33,11 @@ _TO_ONE = ("torch.distributed.reduce", "torch.distributed.gather")
 _NOT_JOINED = frozenset({"own", "uneven", "of-root", "measured", "graphless", "played", "clock"})
 # Whose functions return the time of the process's own clock, or one made of it; ?: methods of what is not known.
 _SAME_CLOCK = ("time", "datetime", "timeit", "torch", "tensorflow", "numpy", "math", "script", "?")
+
+
+def joined_elsewhere(events: Sequence[Event]) -> bool:
+    """Return whether a function of a file that was not read joins the processes: ``utils.init_distributed_mode()``."""
+    return any(_PLACES.search(e.last) and e.called is None and not e.name.startswith("?") for e in events)
 
 
 class Calls(AbstractState):
@@ -83,7 +88,7 @@ class Calls(AbstractState):
             )  # a helper of another package may agree with the other processes
         if ended := called.tags & ENDS:
             event.result = event.result.with_tags(*(f"as:{tag[5:]}" for tag in ended))
-        if called.code is None and PLACES.search(event.last):
+        if called.code is None and _PLACES.search(event.last):
             for value in args:
                 value.attrs = value.attrs and {key: v for key, v in value.attrs.items() if key not in _PLACE}
         if event.role == "collective" or _JOINS.search(event.last):

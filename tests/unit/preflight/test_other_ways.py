@@ -133,6 +133,18 @@ COMPILED = (
     "model = torch.compile(model)\n"
     "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])\nmodel(x).sum().backward()\n"
 )
+META = (
+    "import argparse\nimport torch\nimport util.misc as misc\nparser = argparse.ArgumentParser()\n"
+    "parser.add_argument('--local_rank', default=-1, type=int)\nargs = parser.parse_args()\n{joined}\n"
+    "model = torch.nn.Linear(1, 1).cuda(args.gpu)\n"
+    "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.gpu])\nmodel(x).sum().backward()\n"
+)
+DRAWN = (
+    "import torch\nimport torch.distributed as dist\nimport webdataset as wds\ndist.init_process_group('nccl')\n"
+    "data = wds.WebDataset(urls{more}).decode().to_tuple('jpg', 'cls')\n"
+    "loader = torch.utils.data.DataLoader(data, batch_size=8)\n"
+    "model = torch.nn.parallel.DistributedDataParallel(net.cuda())\nfor x in loader:\n    model(x).sum().backward()\n"
+)
 WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
         "TW169",
@@ -249,6 +261,18 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         TORCHRUN,
         COMPILED.format(made="torchvision.models.resnet18()"),
         COMPILED.format(made="built(local_rank)[0]"),
+    ),
+    "facebookresearch/mae, main_pretrain.py: a helper in another file reads LOCAL_RANK": (
+        "TW123",
+        TORCHRUN,
+        META.format(joined="torch.distributed.init_process_group('nccl')"),
+        META.format(joined="misc.init_distributed_mode(args)"),
+    ),
+    "dome272/Wuerstchen, train_stage_B.py: each process draws from all shards": (
+        "TW171",
+        TORCHRUN,
+        DRAWN.format(more=""),
+        DRAWN.format(more=", resampled=True"),
     ),
 }
 
