@@ -181,6 +181,14 @@ def not_a_string(node: ast.expr) -> str | None:
     return "a list or dict" if isinstance(node, ast.List | ast.Dict | ast.Tuple) else None
 
 
+def _aside(code: ScriptFacts, module: Module, node: ast.AST) -> bool:
+    """Return whether a statement is in a function of an imported file that this script does not call."""
+    function = enclosing_function(module, node)
+    if function is None or module is code.script.entry or not any(isinstance(n, ast.Call) for n in ast.walk(function)):
+        return False
+    return all(e.detached for e in code.events if e.stack and e.stack[-1].node is function)
+
+
 # What names the host that a process is on.
 _OWN_HOST = re.compile(r"SM_CURRENT_HOST|\bcurrent_host\b|\bgethostname\(|\bgetfqdn\(\)")
 
@@ -198,7 +206,7 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
     if name == "MASTER_ADDR" and code.several_hosts and always and _OWN_HOST.search(ast.unparse(value)):
         yield at(GROUP_PLACE, (module, node), f"MASTER_ADDR={ast.unparse(value)[:50]}: each host names itself")
     plain = isinstance(value, ast.Constant) or (name == "TF_CONFIG" and isinstance(value, ast.Call))
-    if name in PLACE and plain and not conditions(module, node):
+    if name in PLACE and plain and not conditions(module, node) and not _aside(code, module, node):
         launched = code.launcher in ("torchrun", "smddp", "mpi")
         hosts = code.job.hosts if code.job else 1
         if code.spawns is not None and not launched:

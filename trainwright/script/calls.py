@@ -235,6 +235,7 @@ class Calls(AbstractState):
                 if plain and value.items is None and not value.name and (guess := said(target.id)):
                     value = value.with_tags(*guess)
                 scope.names[target.id] = value
+                self.unset.pop((id(scope), target.id), None)
             case ast.Attribute():
                 base = self.value(target.value, scope)
                 if base.attrs is None:

@@ -145,6 +145,16 @@ DRAWN = (
     "loader = torch.utils.data.DataLoader(data, batch_size=8)\n"
     "model = torch.nn.parallel.DistributedDataParallel(net.cuda())\nfor x in loader:\n    model(x).sum().backward()\n"
 )
+SHOWN = (
+    "import torch.distributed as dist\ndist.init_process_group('nccl')\ndef show(losses, tag):\n"
+    "    if tag == 'TRAIN' and dist.get_rank() == 0:\n        for value in losses:\n"
+    "            writer.add_scalar(tag, value)\n    {again}:\n        if value is not None:\n            print(tag)\n"
+    "for x in data:\n    show([v for v in read(x)], 'TRAIN')\n"
+)
+TOOLS = (
+    "import torch\nfrom audiotools import ml\n{made}\nfor x in data:\n    loss = model(x).sum()\n    loss.backward()\n"
+    "    optimizer.step()\n"
+)
 WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "pytorch/examples, distributed/rpc/batch: processes with tasks of their own": (
         "TW169",
@@ -273,6 +283,18 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         TORCHRUN,
         DRAWN.format(more=""),
         DRAWN.format(more=", resampled=True"),
+    ),
+    "wenet-e2e/wenet, train_utils.py: the name is that of another loop": (
+        "TW471",
+        TORCHRUN,
+        SHOWN.format(again="if tag"),
+        SHOWN.format(again="for value in losses"),
+    ),
+    "descriptinc/descript-audio-codec, train.py: an Accelerator of another library": (
+        "TW120",
+        TORCHRUN,
+        TOOLS.format(made="model = ml.Net()"),
+        TOOLS.format(made="accel = ml.Accelerator()\nmodel = accel.prepare_model(ml.Net())"),
     ),
 }
 

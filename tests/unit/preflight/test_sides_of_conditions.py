@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.training_scripts import P4D, codes, findings, write
-from trainwright.preflight.preflight import preflight
+from tests.support.training_scripts import P4D, codes, findings
 
 TWO: dict[str, Any] = {
     "instance_type": P4D,
@@ -363,21 +361,3 @@ def test_ways_of_public_scripts(
     """Only the mistake is reported."""
     assert code not in codes(script.format(**right), job)
     assert code in codes(script.format(**wrong), job)
-
-
-def test_processes_of_an_imported_file(tmp_path: Path) -> None:
-    """A tool that imports the model of a training script does not start that script's processes."""
-    train = (
-        "import torch\nimport torch.distributed as dist\nimport torch.multiprocessing as mp\n"
-        "def net():\n    return torch.nn.Linear(1, 1)\n"
-        "def run(rank):\n    dist.init_process_group('nccl', rank=rank)\n    model = net().to(rank)\n"
-        "    model(x).sum().backward()\ndef main():\n    mp.spawn(run, nprocs=8)\n"
-        "if __name__ == '__main__':\n    main()\n"
-    )
-    tool = "import torch\nfrom train import {names}\n{call}device = torch.device('cuda', 0)\nnet().to(device)\n"
-    job = tmp_path / "job.yaml"
-    job.write_text(f"instance_type: {P4D}\n")
-    for names, call, reported in (("net", "", False), ("net, main", "main()\n", True)):
-        folder = write(tmp_path / str(reported), train=train, export=tool.format(names=names, call=call)).parent
-        found = preflight([str(folder / "export.py")], None, str(job))
-        assert ("TW121" in {f.code for f in found.findings}) is reported
