@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.devices import APART
 from trainwright.preflight.horovod import NO_BROADCAST
@@ -14,6 +14,7 @@ from trainwright.preflight.loaders import TWICE_SHARED
 from trainwright.preflight.wrapping import ORDER
 from trainwright.script.events import Event
 from trainwright.script.known import DDP
+from trainwright.script.known import NO_GRAPH as NO_GRAPH_WITHIN
 from trainwright.script.script_facts import ScriptFacts
 from trainwright.script.syntax import at
 from trainwright.script.values import Value, within
@@ -112,8 +113,8 @@ def _shown(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _at(rule: Rule, event: Event, message: str) -> Finding:
-    return at(rule, event, f"`{ast.unparse(event.node)[:60]}` {message}".strip())
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, event, f"`{ast.unparse(event.node)[:60]}` {message}".strip(), severity=severity)
 
 
 def _without_graph(code: ScriptFacts) -> Iterator[Finding]:
@@ -245,7 +246,10 @@ def _forward_alone(code: ScriptFacts, wrap: Event, model: Value) -> Iterator[Fin
         if "out" in frozenset().union(*(value.tags for value in event.args)):
             continue
         what = f"runs only where {condition(guard)}: the wrapper sends the buffers of batch normalization to all"
-        yield _at(DEADLOCK, event, what)
+        # Without gradients it does so in the first pass after a training step only (distributed.py, _post_forward), in
+        # which the others may follow at their next step.
+        free = any(NO_GRAPH_WITHIN.search(name) for name in event.contexts)
+        yield _at(DEADLOCK, event, what, "warning" if free else None)
         return
 
 

@@ -79,6 +79,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             or (grouped and (event in grouped or event.last == "backward"))
             or _nobody(code, event)
             or _unlaunched(event)
+            or _shared_out(event, guard)
         ):
             continue
         place = (event.module.name, event.line)
@@ -274,6 +275,12 @@ def _nobody(code: ScriptFacts, event: Event) -> bool:
     others = [guard for guard in event.guards if guard.kind == "others"]
     first_of_host = "host" in kinds and any(guard.local or not code.several_hosts for guard in others)
     return first_of_host or ("one" in kinds and bool(others))
+
+
+def _shared_out(event: Event, guard: Guard) -> bool:
+    """Return whether a loop gives each process every n-th pass: `if step % world_size != rank: continue`."""
+    test = guard.node
+    return bool(event.loops) and isinstance(test, ast.Compare) and any(isinstance(n, ast.Mod) for n in ast.walk(test))
 
 
 def _unlaunched(event: Event) -> bool:

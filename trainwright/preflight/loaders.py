@@ -164,6 +164,8 @@ def _of_batches(code: ScriptFacts) -> Iterator[Finding]:
 
 def _same_draws(code: ScriptFacts) -> Iterator[Finding]:
     """Report a sampler that draws by chance, with a generator that all processes seed alike."""
+    if code.imports("accelerate") is not None:
+        return  # each process takes its share of the same draws (accelerate/data_loader.py, BatchSamplerShard)
     for event in code.ran("WeightedRandomSampler", "RandomSampler", live=True):
         generator = event.arg("generator", 3 if event.last == "WeightedRandomSampler" else 4)
         seeds = [e for e in code.ran("manual_seed", live=True) if generator is not None and e.result is generator]

@@ -131,11 +131,13 @@ def _signature(code: ScriptFacts) -> Iterator[Finding]:
 
 def _states(code: ScriptFacts) -> Iterator[Finding]:
     """Report save_state or load_state of a sharded model, which are collectives, in some processes only."""
-    plugin = any({"fsdp_plugin", "deepspeed_plugin"} & set(e.keywords) for e in _accelerators(code))
+    names = ("fsdp_plugin", "deepspeed_plugin")
+    plugins = [e.keywords[name] for e in _accelerators(code) for name in names if name in e.keywords]
     for event in code.ran("save_state", "load_state", live=True):
-        if plugin and event.name.startswith("accelerate") and (guard := event.by_rank) is not None:
+        if plugins and event.name.startswith("accelerate") and (guard := event.by_rank) is not None:
             what = f"of a sharded model runs only where {condition(guard)}"
-            yield _at(DEADLOCK, event, what)
+            chosen = all(p.may_be(None) or "maybe-none" in p.tags for p in plugins)  # a setting decides
+            yield _at(DEADLOCK, event, what, "warning" if chosen else None)
             return
 
 
@@ -222,7 +224,7 @@ def _other_model(code: ScriptFacts) -> Iterator[Finding]:
             called
             and not empty
             and all(other is not None for other in others)
-            and not any(_related(owner, m) for m in called)
+            and not any(_related(owner, m) or _holds(code, m, owner) for m in called)
             # `model.train()` of one of two models that a condition has joined says nothing of where it was made.
             and not any(o.receiver is not None and "model" in o.receiver.tags for o in others if o is not None)
         ):
@@ -245,6 +247,12 @@ def _line(event: Event | None) -> int:
 def _related(first: Value, second: Value) -> bool:
     """Return whether one of two models is a part of the other, or of the model in the other's wrappers."""
     return any(within(part, whole) for part, other in ((first, second), (second, first)) for whole in _layers(other))
+
+
+def _holds(code: ScriptFacts, model: Value, part: Value) -> bool:
+    """Return whether a model was made of another: `torch.nn.Sequential(backbone, head)`."""
+    makers = [maker for layer in _layers(model) if (maker := code.maker(layer)) is not None]
+    return any(_related(part, given) for maker in makers for given in maker.args)
 
 
 def _layers(model: Value) -> Iterator[Value]:

@@ -19,6 +19,9 @@ WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
 # Functions of other packages that join the processes, and set in the options which one this is: timm's and Meta's.
 _PLACES = re.compile(r"(init|setup|set_up)\w*_(dist|ddp)|dist\w*_(init|setup)", re.I)
+_OTHERS = re.compile(
+    r"^(?!torch|horovod|tensorflow|smdistributed|deepspeed|accelerate|xgboost)\w+(\.\w+)*\.distributed\.\w+$"
+)
 _PLACE = frozenset({"device", "gpu", "rank", "local_rank", "world_size", "distributed"})
 # Classes of libraries from which a script derives its own that does the same.
 _LIKE = re.compile(r"^(transformers|trl)\..*Trainer$|DistributedDataParallel$|FullyShardedDataParallel$|\.DataLoader$")
@@ -37,7 +40,8 @@ _SAME_CLOCK = ("time", "datetime", "timeit", "torch", "tensorflow", "numpy", "ma
 
 def joined_elsewhere(events: Sequence[Event]) -> bool:
     """Return whether a function of a file that was not read joins the processes: ``utils.init_distributed_mode()``."""
-    return any(_PLACES.search(e.last) and e.called is None and not e.name.startswith("?") for e in events)
+    unread = (e for e in events if e.called is None and not e.name.startswith("?"))
+    return any(_PLACES.search(e.last) or _OTHERS.search(e.name) for e in unread)
 
 
 class Calls(AbstractState):

@@ -169,6 +169,10 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
             return Value(tags=(left.tags | right.tags) & {"flag"}, constants=(known,), sure=left.sure and right.sure)
         except TypeError:
             return Value()
+    members = [item.single() for item in right.items or ()]
+    if decided and one is not ... and isinstance(op, ast.In | ast.NotIn) and members and ... not in members:
+        found = any(type(one) is type(each) and one == each for each in members)
+        return Value(tags=left.tags & {"flag"}, constants=(found is isinstance(op, ast.In),), sure=left.sure)
     if is_function(left) and isinstance(other, str) and isinstance(op, ast.Eq | ast.NotEq):
         return Value(constants=(isinstance(op, ast.NotEq),), sure=True)
     if "task-type" in left.tags:
