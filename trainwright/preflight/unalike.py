@@ -118,8 +118,8 @@ def _frozen(code: ScriptFacts) -> Iterator[Finding]:
         if (whole and not _chosen(change, event)) or (event.loops and turns):
             continue
         above = event.stack[-1:] == wrap.stack[-1:] and event.line < wrap.line
-        if event.excludes(wrap) or (above and not set(event.loops) & set(wrap.loops)):
-            continue  # the function runs twice, or one of two does
+        if above and not set(event.loops) & set(wrap.loops):
+            continue  # the function runs twice
         unused = wrap.arg("find_unused_parameters")
         if unused is not None and not unused.may_be(False) and _set_to(change, event) is False:
             continue  # it asks in every step which parameters have a gradient

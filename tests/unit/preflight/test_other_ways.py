@@ -296,6 +296,12 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
         TOOLS.format(made="model = ml.Net()"),
         TOOLS.format(made="accel = ml.Accelerator()\nmodel = accel.prepare_model(ml.Net())"),
     ),
+    "meituan/YOLOv6, tools/train.py: the option is set again": (
+        "TW123",
+        TORCHRUN,
+        META.format(joined="seed = 1"),
+        META.format(joined="from yolov6.utils.envs import get_envs\nargs.local_rank = get_envs()"),
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Membership in lists, passes that are shared out, and functions of which one runs: right ways beside the mistakes."""
+"""Membership in lists, passes that are shared out, packages that join processes: right ways beside the mistakes."""
 
 from __future__ import annotations
 
@@ -44,32 +44,6 @@ for step, x in enumerate(rows):
         continue
     model(x)
 """
-# OpenGVLab/InternImage, classification/main_deepspeed.py.
-EITHER = """
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("nccl")
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-def built(config):
-    return Net(config)
-def evaluate(config):
-    model = built(config)
-    model.cuda()
-    model = DistributedDataParallel(model)
-    return model(x)
-def frozen(model):
-    for name, p in model.named_parameters():
-        p.requires_grad = "adapter" in name
-def train(config):
-    model = built(config)
-    frozen(model)
-    model(x).sum().backward()
-{both}
-"""
 SAMPLED = """
 import torch
 {imported}
@@ -112,12 +86,6 @@ for x in data:
     [
         ("TW128", FIRST, {"given": ", rank=-1"}, {"given": ", rank=rank"}),
         ("TW128", SHARES, {"test": "step % world_size != rank"}, {"test": "step > 8 and rank != 0"}),
-        (
-            "TW437",
-            EITHER,
-            {"both": "if flag:\n    evaluate(config)\nelse:\n    train(config)"},
-            {"both": "model = DistributedDataParallel(Net(0).cuda())\nfrozen(model)\nmodel(x).sum().backward()"},
-        ),
         (
             "TW175",
             SAMPLED,
@@ -168,7 +136,8 @@ def test_a_pass_with_buffers_on_one_process(within: str, severity: str) -> None:
     """facebookresearch/barlowtwins, evaluate.py trains on after it has evaluated on the first process."""
     script = (
         "import os\nimport torch\nimport torchvision\nimport torch.distributed as dist\n"
-        "from torch.cuda.amp import autocast\ndist.init_process_group('nccl')\nlocal_rank = int(os.environ['LOCAL_RANK'])\n"
+        "from torch.cuda.amp import autocast\n"
+        "dist.init_process_group('nccl')\nlocal_rank = int(os.environ['LOCAL_RANK'])\n"
         "model = torchvision.models.resnet18().to(local_rank)\n"
         "model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local_rank])\n"
         "for x in data:\n    model(x).sum().backward()\n    optimizer.step()\nif dist.get_rank() == 0:\n"
