@@ -348,8 +348,14 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     if chosen and not any("local" in text for text in chosen) and code.mentions("device_count"):
         return  # the GPU is found in another way
     alone = code.launch.per_host == 1 and "local_rank" in code.given
-    nodes = (n for module in code.modules for n in module.nodes if isinstance(n, ast.Attribute))
-    if any(n.attr == "local_rank" and isinstance(n.ctx, ast.Store) for n in nodes):
+    if any(
+        isinstance(n, ast.Attribute)
+        and n.attr == "local_rank"
+        and isinstance(n.ctx, ast.Store)
+        and not conditions(m, n)
+        for m in code.modules
+        for n in m.nodes
+    ):
         return  # `args.local_rank, args.rank = get_envs()` of another package
     alone = alone or joined_elsewhere([e for e in code.events if not e.name.startswith("deepspeed.")])
     if alone or (code.managed_by_trainer and not code.mentions("local_rank")):
