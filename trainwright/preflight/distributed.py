@@ -102,8 +102,10 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
         return
     if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
-        helper = joined_elsewhere(code.events) or code.mentions_like(
-            "init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup|^accelerator$"
+        helper = (
+            joined_elsewhere(code.events)
+            or code.mentions("Accelerator")
+            or code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup")
         )
         if wraps and not helper and code.spawns is None and code.job is not None:
             what = f"{wraps[0].last} without init_process_group"

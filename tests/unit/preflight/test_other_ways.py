@@ -293,7 +293,7 @@ WAYS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "descriptinc/descript-audio-codec, train.py: an Accelerator of another library": (
         "TW120",
         TORCHRUN,
-        TOOLS.format(made="model = ml.Net()"),
+        TOOLS.format(made="model = ml.Net().to(torch.accelerator.current_accelerator())"),
         TOOLS.format(made="accel = ml.Accelerator()\nmodel = accel.prepare_model(ml.Net())"),
     ),
     "meituan/YOLOv6, tools/train.py: the option is set again": (
