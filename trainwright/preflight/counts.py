@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.deepspeed import configuration
+from trainwright.preflight.keras_epochs import FEWER_EPOCHS
 from trainwright.script.arithmetic import QUOTIENT
 from trainwright.script.call import Call
 from trainwright.script.configurations import is_arguments
@@ -225,6 +226,7 @@ def _long_schedules(code: ScriptFacts) -> Iterator[Finding]:
         return
     small = batch is not None and bool(batch.tags & {"per-replica", "part", "world"})
     loops = [event.loops for event in code.ran("backward", live=True) if event.loops]
+    yield from _fewer_epochs(code, loops)
     for step in code.ran("step", live=True):
         made = code.maker(step.receiver) if step.receiver is not None else None
         if made is None or step.loops not in loops:
@@ -236,6 +238,25 @@ def _long_schedules(code: ScriptFacts) -> Iterator[Finding]:
         if _counts(made, "divided-twice"):
             what = f"counts {part} of the batches of this process: it ends after {part} of the training"
             yield _at(DIVIDED_TWICE, made, what)
+            return
+
+
+def _fewer_epochs(code: ScriptFacts, loops: list[tuple[ast.AST, ...]]) -> Iterator[Finding]:
+    """Report epochs that are divided by the number of processes, as the data of each epoch are."""
+    for event in code.ran("range", live=True):
+        loop = next((around[0] for around in loops if getattr(around[0], "iter", None) is event.node), None)
+        named = isinstance(loop, ast.For) and "epoch" in ast.unparse(loop.target)
+        if named and event.args and {"world", "per-replica"} <= event.args[-1].tags:
+            yield _at(FEWER_EPOCHS, event, "of the epochs is divided, and the sampler divides the data of each")
+            return
+    outer = {around[:1] for around in loops}
+    for step in code.ran("step", live=True):
+        made = code.maker(step.receiver) if step.receiver is not None and step.loops in outer else None
+        lengths = [made.arg(name) for name in _STEPS] + [_length(made)] if made is not None else []
+        if made is not None and any(v is not None and {"world", "per-replica"} <= v.tags for v in lengths):
+            yield _at(
+                FEWER_EPOCHS, made, f"gets fewer epochs than there are, and is stepped after each (line {step.line})"
+            )
             return
 
 

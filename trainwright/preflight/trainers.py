@@ -207,7 +207,8 @@ def _other_model(code: ScriptFacts) -> Iterator[Finding]:
     if code.managed or code.mentions("load_state_dict_into", "functional_call"):
         return
     for step in code.ran("step", live=True):
-        optimizer = step.receiver
+        scaled = step.receiver is not None and "scaler" in step.receiver.tags and step.args
+        optimizer = step.args[0] if scaled else step.receiver
         owner = optimizer.of if optimizer is not None and {"optimizer"} <= optimizer.tags else None
         maker = code.maker(owner) if owner is not None else None
         if owner is None or maker is None or not step.loops or optimizer is None or len(optimizer.made) != 1:
