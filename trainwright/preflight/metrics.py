@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -74,3 +75,25 @@ def names(code: ScriptFacts, function: Code) -> set[str]:
     if not attrs or attrs.keys() & {"**", "element"}:
         return set()
     return {name.removeprefix("eval_") for name in attrs}
+
+
+# Measures that are better the smaller they are, and the larger they are.
+_SMALL = re.compile(r"(^|_)(loss|wer|cer|ter|mae|mse|rmse|perplexity|ppl|eer|error(_rate)?)$")
+_LARGE = re.compile(
+    r"(^|_)(accuracy|acc|f1|precision|recall|bleu|sacrebleu|meteor|rouge\w*|auc|iou|exact_match|matthews_correlation)$"
+)
+
+
+def keeps_worst(name: str, given: Value | None) -> bool | None:
+    """Return how a Trainer compares a measure, if that keeps the worst checkpoint; None if it does not, or may not.
+
+    transformers, training_args.py, __post_init__: without greater_is_better, more is better unless the name of the
+    measure ends with "loss".
+
+    Args:
+        name: of the measure, without ``eval_``.
+        given: greater_is_better, if it is given.
+    """
+    larger = not name.endswith("loss") if given is None or given.single() is None else given.single()
+    wrong = (larger is True and _SMALL.search(name)) or (larger is False and _LARGE.search(name))
+    return larger if wrong and isinstance(larger, bool) else None

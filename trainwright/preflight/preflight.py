@@ -98,6 +98,7 @@ from trainwright.preflight import (
     unalike,
     uncalled,
     unlearned_ends,
+    untrained,
     unused,
     web_datasets,
     worker_seeds,
@@ -121,7 +122,7 @@ FAMILIES = (
     *(auto_shard, pipes, empty_weights, same_draws, optimizers, totals, forward_passes, peft, deepspeed, keras_epochs),
     *(restarted_schedules, unlearned_ends, lightning_optimizers, offloaded, absent_gpus, async_saves, worker_seeds),
     *(web_datasets, skipped_gradients, client_states, lightning_checkpoints, retraced, epoch_metrics, own_counts),
-    best_values,
+    *(best_values, untrained),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -196,8 +196,9 @@ def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[F
     compute = trainer.arg("compute_metrics")
     if best and isinstance(metric, str) and not trainer.opened:
         name = metric.removeprefix("eval_")
-        if name.endswith("loss") and _known(code, arguments, "greater_is_better") is True:
-            what = f"metric_for_best_model={metric!r} with greater_is_better=True: the worst checkpoint is the best one"
+        given = arguments.keywords.get("greater_is_better")
+        if (larger := metrics.keeps_worst(name, given)) is not None:
+            what = f"metric_for_best_model={metric!r} with greater_is_better={larger}: the worst checkpoint is the best"
             yield at(ARGUMENTS, arguments, what, "warning")
         if compute is None and name != "loss":
             yield at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
