@@ -91,8 +91,8 @@ def _saved_first(code: ScriptFacts) -> Iterator[Finding]:
     """Report a final model that is saved before the first step of training, and not again."""
     starts = [e for e in code.events if e.last in ("backward", "train", "fit") and not e.detached and _trains(e)]
     saves = [e for e in code.ran(*_SAVES) if "model" in roots(_path(e)) and _of_model(e)]
-    if not starts or not saves or any(e.detached or e.loops for e in saves):
-        return
+    if not starts or not saves or any(e.detached or e.loops for e in saves) or code.smp:
+        return  # a function that SMP's step decorates is followed later
     if max(e.order for e in saves) < min(e.order for e in starts):
         what = f"`{ast.unparse(saves[-1].node)[:60]}` comes before the training in line {starts[0].line}"
         yield at(NOT_FINAL, saves[-1], what, remedy="Save the model after the training.")
