@@ -121,12 +121,18 @@ _READERS: dict[str, Callable[[Path], object]] = {"json": read_json, "yaml": read
 def loaded(_: AbstractState, event: Event) -> Value:
     """``json.load(file)``, ``yaml.safe_load(text)``: what a file beside the script says."""
     given = event.args[0] if event.args else None
-    return of_file(event.module, given) if given is not None and given.made_by("open") else Value()
+    return _read(event.module, given) if given is not None and given.made_by("open") else Value()
 
 
 def of_path(_: AbstractState, event: Event) -> Value:
     """``OmegaConf.load(path)``."""
-    return of_file(event.module, event.args[0]) if event.args else Value()
+    return _read(event.module, event.args[0]) if event.args else Value()
+
+
+def _read(module: Module, given: Value) -> Value:
+    """Return what a file says; of one that cannot be read nothing is known, not even what it lacks."""
+    found = of_file(module, given)
+    return found if found is not given else Value()
 
 
 def _written(data: object) -> Value:

@@ -79,6 +79,19 @@ for x in data:
     model(x).sum().backward()
     optimizer.step()
 """
+# yl4579/StyleTTS2, train_finetune_accelerate.py: a file of settings that is not there.
+SETTINGS = """
+import yaml
+from accelerate import Accelerator
+accelerator = Accelerator()
+settings = yaml.safe_load(open("settings.yml"))
+if settings.get("first", "") == {first}:
+    raise ValueError("first")
+{prepared}
+for x in data:
+    accelerator.backward(model(x).sum())
+    optimizer.step()
+"""
 
 
 @pytest.mark.parametrize(
@@ -103,6 +116,12 @@ for x in data:
             HEADED,
             {"model": "torch.nn.Sequential(backbone, head)"},
             {"model": "torch.nn.Sequential(torch.nn.Linear(8, 8))"},
+        ),
+        (
+            "TW155",
+            SETTINGS,
+            {"first": "''", "prepared": "model, optimizer = accelerator.prepare(model, optimizer)"},
+            {"first": "''", "prepared": "model, optimizer = net, opt"},
         ),
         ("TW120", PACKAGED, {"asked": "size = distributed.get_global_size()"}, {"asked": "size = 8"}),
         ("TW121", PACKAGED, {"asked": "size = distributed.get_global_size()"}, {"asked": "size = 8"}),
